@@ -26,6 +26,7 @@ from gpuclusters.config.inventory import (
 from gpuclusters.config.rke2_cluster import FoundCluster
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.core.errors import AdapterError
+from gpuclusters.core.ports import holds
 from gpuclusters.drift.hosts import connections
 from gpuclusters.host.connect import SshCredentials, find_credentials
 from gpuclusters.host.model import HostConnection
@@ -201,8 +202,7 @@ def _ready_pod(kubeconfig: str, config: CaasConfig) -> str | None:
     label, value = _LABEL
     for pod in KubernetesObjects(kubeconfig).list(POD, config.programs.namespace):
         labels = pod["metadata"].get("labels") or {}
-        conditions = pod.get("status", {}).get("conditions") or ()
-        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-        if labels.get(label) == value and ready and not pod["metadata"].get("deletionTimestamp"):
+        leaves = "deletionTimestamp" in pod["metadata"]
+        if labels.get(label) == value and holds(pod, "Ready") and not leaves:
             return str(pod["status"]["podIP"])
     return None

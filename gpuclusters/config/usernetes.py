@@ -11,7 +11,6 @@ from gpuclusters.compat.rke2_matrix import ModulesPolicy
 from gpuclusters.config.hosts import User
 from gpuclusters.config.rke2_cluster import DriverVersion, GpuProduct, Hosts
 from gpuclusters.core.section import (
-    Count,
     DnsLabel,
     Flag,
     Integer,
@@ -25,6 +24,7 @@ from gpuclusters.core.section import (
     refusal,
 )
 from gpuclusters.driver.model import PackageSource
+from gpuclusters.proof.model import Training
 from gpuclusters.tenancy.isolation import literal
 from gpuclusters.usernetes.addresses import FIRST_NUMBER, LAST_NUMBER, NetworkPlan
 
@@ -207,66 +207,8 @@ class VersionOverrides(Section):
     """Whether slirp4netns is installed beside Docker. Always; false is refused."""
 
 
-DATA_FOLDER = "/opt/pytorch-mnist/data"
-"""Where the image that ran on V100s in 2025 keeps it."""
-
-
 def _none(value: Any) -> Any:
     return None if value == "none" else value
-
-
-Dotted = Annotated[Text, matches(r"[0-9]{1,2}\.[0-9]{1,2}(\.[0-9]{1,2})?", "dotted-version")]
-Folder = Annotated[Text, matches(r"(?!.*/\.\.(/|$))(/[A-Za-z0-9._-]+)+", "container-folder")]
-
-
-class BakedData(Section):
-    """The image has the data: nothing is downloaded, and no server can be down."""
-
-    source: Literal["baked"]
-    """Where the data is."""
-    path: Folder = DATA_FOLDER
-    """Folder in the image that has FashionMNIST/raw."""
-
-
-class VolumeData(Section):
-    """A volume has the data; every pod must be able to mount it."""
-
-    source: Literal["volume"]
-    """Where the data is."""
-    claim: DnsLabel
-    """PersistentVolumeClaim in the proof's namespace."""
-    path: Folder = "/data"
-    """Where it is mounted; it has FashionMNIST/raw."""
-
-
-class Training(Section):
-    """A training over all nodes by PyTorch DDP and NCCL: one pod for each node, as an indexed Job."""
-
-    image: PinnedImage
-    """Image with PyTorch for CUDA, by digest."""
-    cuda: Dotted | None = None
-    """CUDA in the image, "12.6". Volta has none after 12.9."""
-    pytorch: Dotted | None = None
-    """PyTorch in the image, "2.7". From 2.8 on only builds for CUDA 12.6 have code for Volta."""
-    largest_uid: Annotated[Integer | None, Field(ge=0, le=4_294_967_295)] = None
-    """Largest uid or gid that owns a file in the image. Above 65535 rootless engines cannot unpack it."""
-    pods: Count | None = None
-    """How many pods; by default one on every node that takes pods."""
-    gpus_per_pod: Count | None = None
-    """GPUs of each pod; by default all of a node."""
-    epochs: Annotated[Integer, Field(ge=1, le=100)] = 4
-    """Passes over the data."""
-    batch_size: Annotated[Integer, Field(ge=1, le=8192)] = 128
-    """Pictures of one step on one GPU."""
-    accuracy_floor_percent: Annotated[Integer, Field(ge=1, le=99)] = 70
-    """Least accuracy, in percent. FashionMNIST came to about 81 after 4 epochs on two nodes."""
-    data: Annotated[BakedData | VolumeData, Field(discriminator="source")] = Field(
-        default_factory=lambda: BakedData.model_validate({"source": "baked"})
-    )
-    """Where FashionMNIST is."""
-    timeout_seconds: Seconds | None = None
-    """How long it may take, the pull of the image included; by default what so many nodes took in 2025,
-    with room. The network costs: 32 nodes took 6 minutes where a managed cluster takes 46 seconds."""
 
 
 class UsernetesProof(Section):

@@ -16,14 +16,13 @@ from gpuclusters.config.usernetes import (
     ControlPlane,
     PackagedDriver,
     PreparedBy,
-    Training,
     UsernetesConfig,
     UsernetesProof,
-    VolumeData,
     Worker,
 )
 from gpuclusters.driver.model import Modules, WantedDriver
 from gpuclusters.proof.checks import CheckLevel
+from gpuclusters.proof.model import Training
 from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan
 
 DOCKER_MTU = 1500
@@ -121,19 +120,6 @@ def training_pods(config: UsernetesConfig, stated: Training) -> int:
     return stated.pods or len(schedulable(config))
 
 
-def _training(stated: Training, pods: int, gpus: int) -> dict[str, Any]:
-    """The training of the highest rung, an input of the ladder."""
-    kept = {"image", "epochs", "batch_size", "timeout_seconds"}
-    return {
-        **stated.model_dump(include=kept),
-        "pods": stated.pods or pods,
-        "gpus_per_pod": stated.gpus_per_pod or gpus,
-        "accuracy_floor": stated.accuracy_floor_percent / 100,
-        "data_path": stated.data.path,
-        "data_claim": stated.data.claim if isinstance(stated.data, VolumeData) else None,
-    }
-
-
 def ladder(
     cluster: str,
     proof: UsernetesProof,
@@ -148,20 +134,20 @@ def ladder(
     stated = proof.training if proof.rung >= TRAINING_RUNG else None
     # What is pulled for the training anyway has Python.
     images = {
-        "smoke": proof.network_image or (stated.image if stated else None),
-        "vector_add": proof.vector_add_image,
+        "network_image": proof.network_image or (stated.image if stated else None),
+        "vector_add_image": proof.vector_add_image,
     }
-    tests = {
-        test: {"timeout_seconds": rung_seconds, **({"image": image} if image else {})}
-        for test, image in images.items()
-    }
-    climbed = stated if highest is CheckLevel.TRAINING else None
+    training = None
+    if stated and highest is CheckLevel.TRAINING:
+        own = {"pods": stated.pods or pods, "gpus_per_pod": stated.gpus_per_pod or gpus}
+        training = stated.model_dump() | own
     return {
         "cluster": cluster,
         "rung": highest.value,
         "namespace": proof.namespace,
-        **tests,
-        "training": _training(climbed, pods, gpus) if climbed else None,
+        **{name: image for name, image in images.items() if image},
+        "rung_seconds": rung_seconds,
+        "training": training,
         "timeout_seconds": proof_seconds,
     }
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from gpuclusters.core import scripts
+from gpuclusters.core.model import Strict
 from gpuclusters.core.ports import ObjectKind
 
 GROUP = "gpu-clusters.dev"
@@ -29,6 +30,19 @@ class Part(BaseModel):
 
     def document(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class ClusterInputs(Strict):
+    """What every resource in a cluster is told."""
+
+    called: ClassVar[str]
+    """The second part of its id, with its inputs in braces."""
+    cluster: Name
+    kubeconfig: str = Field(min_length=1, repr=False)
+
+    @property
+    def natural_id(self) -> str:
+        return f"{self.cluster}/{self.called.format(self)}"
 
 
 class Condition(Part):

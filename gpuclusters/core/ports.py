@@ -60,8 +60,24 @@ class ObjectKind:
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    def body(self, name: str, namespace: str = "", **metadata: Any) -> dict[str, Any]:
+        """How an object of the kind begins."""
+        named = {"name": name, **({"namespace": namespace} if namespace else {}), **metadata}
+        return {"apiVersion": self.api_version, "kind": self.kind, "metadata": named}
+
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Where on every API server all of the kind are, an object of it, or a part of that."""
         root = f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
         inside = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return "/".join([root + inside, self.plural, *filter(None, (name, subresource))])
+
+
+def condition(body: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
+    """A condition of its status; empty if there is none. Case does not count."""
+    conditions = ((body or {}).get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if str(c.get("type", "")).lower() == kind.lower()), {})
+
+
+def holds(body: Mapping[str, Any] | None, kind: str) -> bool:
+    """Whether a condition of its status is True."""
+    return condition(body, kind).get("status") == "True"

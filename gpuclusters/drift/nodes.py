@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from gpuclusters.core.ports import condition
 from gpuclusters.drift.comparing import who
 from gpuclusters.drift.report import Finding
 from gpuclusters.drift.resources import label
@@ -74,8 +75,7 @@ def findings(
 
 def _node(wanted: ExpectedNode, live: Object, kept_back: int) -> Iterator[Finding]:
     name, what = wanted.name, f"Node {wanted.name}"
-    conditions = (live.get("status") or {}).get("conditions") or ()
-    ready: Object = next((c for c in conditions if c.get("type") == "Ready"), {})
+    ready = condition(live, "Ready")
     if ready.get("status") != "True":
         said = str(ready.get("message") or ready.get("reason") or "nothing is said")
         found = f"{ready.get('status', 'Unknown')}: {said}"

@@ -22,8 +22,8 @@ import yaml
 from gpuclusters.core.converge import Clock, Reporter, overdue, poll
 from gpuclusters.core.errors import CommandFailedError, InvalidAnswerError, UnreachableError
 from gpuclusters.core.finding import Finding, Level, Refused, refused
-from gpuclusters.core.ports import ClusterObjects
-from gpuclusters.gpu_operator.objects import CRD, holds
+from gpuclusters.core.ports import ClusterObjects, holds
+from gpuclusters.gpu_operator.objects import CRD
 
 MANAGER = "gpu-clusters-crds"
 ESTABLISH_SECONDS = 60.0

@@ -16,12 +16,12 @@ from typing import Any
 from pydantic import Field
 
 from gpuclusters.core.converge import Capability, Clock, Reporter, Step, overdue, poll
-from gpuclusters.core.custom_resource import Name
+from gpuclusters.core.custom_resource import ClusterInputs, Name
 from gpuclusters.core.finding import Finding, Level, Refused, blocked, refused
 from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.mig_layout import DISABLED
-from gpuclusters.gpu_operator.objects import MIG_LABEL, ClusterInputs
+from gpuclusters.gpu_operator.objects import MIG_LABEL
 from gpuclusters.gpu_operator.pods import is_over
 from gpuclusters.tenancy.objects import NODE, POD
 
@@ -34,6 +34,8 @@ _SUCCESS, _FAILED = "success", "failed"
 
 
 class MigInputs(ClusterInputs):
+    called = "{0.node}/mig"
+
     node: Name
     layout: str = Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")
     """Name of a layout in the MIG manager's configuration, such as `all-1g.10gb`."""
@@ -45,10 +47,6 @@ class MigInputs(ClusterInputs):
     timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=7200)
     """For the layout alone: it counts from when the node's operands work."""
     adopt: bool = False
-
-    @property
-    def natural_id(self) -> str:
-        return f"{self.cluster}/{self.node}/mig"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Final
-
-from pydantic import Field
+from typing import Any, Final
 
 from gpuclusters.compat.versions import parse_release, release
-from gpuclusters.core.custom_resource import Name
-from gpuclusters.core.model import Strict
 from gpuclusters.core.ports import ObjectKind
 
 RELEASE: Final = "gpu-operator"
@@ -57,32 +53,8 @@ MAJORS: Final = ("24.6", "24.9", "25.3", "25.10", "26.3", "26.7")
 Object = Mapping[str, Any]
 
 
-class ClusterInputs(Strict):
-    """What every resource in a cluster is told."""
-
-    called: ClassVar[str]
-    """The second part of its id."""
-    cluster: Name
-    kubeconfig: str = Field(min_length=1, repr=False)
-
-    @property
-    def natural_id(self) -> str:
-        return f"{self.cluster}/{self.called}"
-
-
 def labels(body: Object | None) -> Mapping[str, str]:
     return ((body or {}).get("metadata") or {}).get("labels") or {}
-
-
-def condition(body: Object | None, kind: str) -> Object:
-    """A condition of its status; empty if there is none. Case does not count."""
-    conditions = ((body or {}).get("status") or {}).get("conditions") or ()
-    return next((c for c in conditions if str(c.get("type", "")).lower() == kind.lower()), {})
-
-
-def holds(body: Object | None, kind: str) -> bool:
-    """Whether a condition of its status is True."""
-    return condition(body, kind).get("status") == "True"
 
 
 def offered(node: Object | None) -> dict[str, int]:

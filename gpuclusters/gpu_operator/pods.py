@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gpuclusters.compat import known_errors
-from gpuclusters.gpu_operator.objects import Object, condition, holds
+from gpuclusters.core.ports import condition, holds
+from gpuclusters.gpu_operator.objects import Object
 
 _OVER = ("Succeeded", "Failed")
 _IMAGE = re.compile(r'image "([^"]+)"')

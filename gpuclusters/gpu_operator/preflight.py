@@ -7,12 +7,13 @@ from typing import Any
 
 from gpuclusters.compat import containerd_places
 from gpuclusters.compat.containerd_places import ContainerdDistribution
+from gpuclusters.core.custom_resource import ClusterInputs
 from gpuclusters.core.finding import Finding, blocked
 from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.helm_release import Revision, revisions
 from gpuclusters.gpu_operator.keys import environment
-from gpuclusters.gpu_operator.objects import ClusterInputs, Object, labels
+from gpuclusters.gpu_operator.objects import Object, labels
 from gpuclusters.gpu_operator.values import (
     CONTROL_PLANE_TOLERATION,
     GPU_TOLERATION,

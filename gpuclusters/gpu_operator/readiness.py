@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 
 from gpuclusters.core.converge import Clock, Reporter, overdue, poll
+from gpuclusters.core.custom_resource import ClusterInputs
 from gpuclusters.core.errors import CommandFailedError, UnreachableError
 from gpuclusters.core.finding import Finding, Level, Refused
-from gpuclusters.core.ports import ClusterObjects
+from gpuclusters.core.ports import ClusterObjects, condition, holds
 from gpuclusters.gpu_operator import objects
-from gpuclusters.gpu_operator.objects import ClusterInputs, Object, condition, holds, labels
+from gpuclusters.gpu_operator.objects import Object, labels
 from gpuclusters.gpu_operator.pods import blocked, is_over, is_ready
 from gpuclusters.tenancy.objects import NODE, POD
 

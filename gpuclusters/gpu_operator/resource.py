@@ -7,10 +7,10 @@ import pulumi
 from pydantic import Field
 
 from gpuclusters.core.converge import Clock, Reporter
+from gpuclusters.core.custom_resource import ClusterInputs
 from gpuclusters.core.finding import Refused
 from gpuclusters.gpu_operator import preflight, readiness
 from gpuclusters.gpu_operator.mig_node import MigInputs, MigNode
-from gpuclusters.gpu_operator.objects import ClusterInputs
 from gpuclusters.gpu_operator.preflight import OperatorPreflightInputs
 from gpuclusters.gpu_operator.readiness import GateInputs, ReadinessInputs
 from gpuclusters.providers.reconciling import (

@@ -25,7 +25,7 @@ from gpuclusters.core.errors import (
     NoCredentialsError,
     UnreachableError,
 )
-from gpuclusters.core.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind, condition
 from gpuclusters.gcp.kubeconfig import PROGRAM
 
 if TYPE_CHECKING:
@@ -284,10 +284,8 @@ class PatientObjects(KubernetesObjects):
 
 def _says(left: Mapping[str, Any]) -> str:
     """What the object's own status says about why it is not ready, or not gone."""
-    for condition in (left.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "Ready" and condition.get("message"):
-            return f"; its status says: {condition['message']}"
-    return ""
+    said = condition(left, "Ready").get("message")
+    return f"; its status says: {said}" if said else ""
 
 
 def parsed(data: bytes | str | None) -> dict[str, Any]:

@@ -185,18 +185,12 @@ def lease_name(host: str, module: int) -> str:
 
 def lease_object(spec: GPULeaseSpec) -> dict[str, Any]:
     """The object for its creation; its status comes afterwards."""
-    return {
-        "apiVersion": GPU_LEASE.api_version,
-        "kind": GPU_LEASE.kind,
-        "metadata": {
-            "name": lease_name(spec.node, spec.module),
-            "labels": {
-                "app.kubernetes.io/managed-by": "gpu-clusters",
-                "kubernetes.io/hostname": spec.node,
-            },
-        },
-        "spec": spec.document(),
+    labels = {
+        "app.kubernetes.io/managed-by": "gpu-clusters",
+        "kubernetes.io/hostname": spec.node,
     }
+    named = GPU_LEASE.body(lease_name(spec.node, spec.module), labels=labels)
+    return named | {"spec": spec.document()}
 
 
 def _strings(values: frozenset[Phase]) -> str:

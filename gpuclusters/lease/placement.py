@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gpuclusters.core.ports import condition, holds
 from gpuclusters.fabric.table import Partition
 from gpuclusters.lease.model import Phase
 
@@ -300,10 +301,8 @@ def outage_of(name: str, node: Mapping[str, Any] | None) -> Outage | None:
     """Why nothing new is placed on a node; None if something may be."""
     if node is None:
         return Outage(Why.GONE, f"the cluster has no node {name}")
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready: Mapping[str, Any] = next((c for c in conditions if c.get("type") == "Ready"), {})
-    if ready.get("status") != "True":
-        since = ready.get("lastTransitionTime")
+    if not holds(node, "Ready"):
+        since = condition(node, "Ready").get("lastTransitionTime")
         return Outage(Why.NOT_READY, f"{name} is NotReady" + (f" since {since}" if since else ""))
     spec = node.get("spec") or {}
     if taint := next((t["key"] for t in spec.get("taints") or () if t["key"] in _TAINTS), None):

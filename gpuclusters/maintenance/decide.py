@@ -9,9 +9,8 @@ from typing import Any
 from pydantic import Field
 
 from gpuclusters.core.converge import Clock, Reporter, poll
-from gpuclusters.core.custom_resource import GROUP, Name
+from gpuclusters.core.custom_resource import GROUP, ClusterInputs, Name
 from gpuclusters.core.finding import Finding, Level, refused
-from gpuclusters.core.model import Strict
 from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.lease.model import GPU_LEASE, HELD, WAITING_FOR_NODE, Phase
 from gpuclusters.tenancy.objects import NODE, POD
@@ -30,16 +29,12 @@ class Drain(StrEnum):
     EVICT = "evict"
 
 
-class MaintenanceInputs(Strict):
-    cluster: Name
-    kubeconfig: str = Field(min_length=1, repr=False)
+class MaintenanceInputs(ClusterInputs):
+    called = "{0.node}"
+
     node: Name
     drain: Drain = Drain.WAIT
     timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=86_400)
-
-    @property
-    def natural_id(self) -> str:
-        return f"{self.cluster}/{self.node}"
 
 
 Duty = dict[str, Any]
@@ -54,7 +49,8 @@ def begin(
     if cluster.get(NODE, inputs.node) is None:
         problem = "the cluster has no such node"
         raise refused(target, "gpu.node-missing", problem, "take `maintenance` out of its entry")
-    cluster.apply(NODE, _cordon(inputs.cluster, inputs.node))
+    cordon = NODE.body(inputs.node, annotations={ANNOTATION: inputs.cluster})
+    cluster.apply(NODE, cordon | {"spec": {"unschedulable": True}})
     evicted: set[tuple[str, str]] = set()
     duty: Duty = {}
 
@@ -95,17 +91,7 @@ def end(inputs: MaintenanceInputs, cluster: ClusterObjects) -> None:
     node = cluster.get(NODE, inputs.node)
     if node is not None and _is_ours(node, inputs.cluster):
         # An apply that says less: what it leaves out, and nobody else has set, goes.
-        cluster.apply(NODE, _named(inputs.node))
-
-
-def _named(node: str) -> dict[str, Any]:
-    return {"apiVersion": NODE.api_version, "kind": NODE.kind, "metadata": {"name": node}}
-
-
-def _cordon(cluster: str, node: str) -> dict[str, Any]:
-    body = _named(node)
-    body["metadata"]["annotations"] = {ANNOTATION: cluster}
-    return body | {"spec": {"unschedulable": True}}
+        cluster.apply(NODE, NODE.body(inputs.node))
 
 
 def _is_ours(node: Mapping[str, Any], cluster: str) -> bool:

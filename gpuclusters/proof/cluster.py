@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.core.ports import ClusterObjects, ObjectKind
+from gpuclusters.core.ports import ClusterObjects, ObjectKind, condition, holds
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, warnings
 from gpuclusters.proof import manifests
@@ -175,11 +175,10 @@ def _verdict(job: Object | None) -> str | None:
     """`Complete` or `Failed: reason`; None while it runs."""
     if job is None:
         return "Failed: somebody deleted the job"
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    holds = {one["type"]: one for one in conditions if one.get("status") == "True"}
-    if why := holds.get("Failed"):
+    if holds(job, "Failed"):
+        why = condition(job, "Failed")
         return f"Failed: {why.get('reason', '')} {why.get('message', '')}".strip()
-    return "Complete" if "Complete" in holds else None
+    return "Complete" if holds(job, "Complete") else None
 
 
 def _why(job: Object | None, pods: Sequence[Object], events: Sequence[Object]) -> str:

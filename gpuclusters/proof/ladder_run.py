@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.finding import Finding
-from gpuclusters.core.ports import ClusterObjects, ObjectKind
+from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
 from gpuclusters.proof import logs, manifests, nodes, training_times
@@ -15,9 +15,9 @@ from gpuclusters.proof.checks import Check, CheckLevel, ProofResult, proven
 from gpuclusters.proof.cluster import Context, running, temporary_namespace
 from gpuclusters.proof.manifests import CONTAINER, JOB, REACH, SERVICE, STATEFUL_SET
 from gpuclusters.proof.model import WHOLE, LadderInputs, LadderNode
+from gpuclusters.tenancy.model import CLAIM
 from gpuclusters.tenancy.objects import NODE, POD
 
-CLAIM = ObjectKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
 SIMULATED = (
     "The machines are simulated: pods ran as processes of this machine, GPUs calculated nothing, and no "
     "packet left it."
@@ -144,7 +144,7 @@ def _network(inputs: LadderInputs, context: Context, programs: str) -> Sequence[
     """Wait until every pod has said what it reached, or the time is over; a check for each node."""
     answers: dict[str, Mapping[str, Any]] = {}
     wanted = len(inputs.hosts_of_pods)
-    timeout_seconds = context.bounded(inputs.network_test.timeout_seconds)
+    timeout_seconds = context.bounded(inputs.rung_seconds)
     why = ""
 
     def look() -> Sequence[Finding]:
@@ -184,7 +184,7 @@ def _network(inputs: LadderInputs, context: Context, programs: str) -> Sequence[
 
 def _vector_add(inputs: LadderInputs, context: Context, programs: str) -> Sequence[Check]:
     jobs = {n.name: manifests.vector_add(inputs, n, programs) for n in inputs.hosts_of_pods}
-    ended = context.run(jobs, context.bounded(inputs.vector_add.timeout_seconds))
+    ended = context.run(jobs, context.bounded(inputs.rung_seconds))
     return [logs.vector_add(inputs.ladder, node, ended[node]) for node in jobs]
 
 
@@ -192,8 +192,8 @@ def _training(inputs: LadderInputs, context: Context, programs: str) -> Sequence
     space, part, name = inputs.namespace, inputs.training, manifests.TRAINING
     if part is None:
         raise ValueError("rung 9 without a training")
-    if part.data_claim and context.cluster.get(CLAIM, part.data_claim, space) is None:
-        said = f"the namespace {space} has no PersistentVolumeClaim {part.data_claim}"
+    if part.claim and context.cluster.get(CLAIM, part.claim, space) is None:
+        said = f"the namespace {space} has no PersistentVolumeClaim {part.claim}"
         way = "make the namespace and the claim with the data, or bake them into the image"
         return [inputs.ladder.failed(CheckLevel.TRAINING, "cluster", said, way)]
     service = (SERVICE, manifests.headless(inputs, name))
@@ -227,7 +227,7 @@ def _remarks(inputs: LadderInputs) -> Iterator[str]:
     part = inputs.training
     if inputs.highest is not CheckLevel.TRAINING or part is None:
         return
-    if inputs.network_test.image != part.image:
+    if inputs.python_image != part.image:
         yield "The time of the training may hold the pull of its image: run `verify` again for a warm one."
     if not inputs.simulated:
         expected = training_times.expected_seconds(inputs.pods, part.epochs, inputs.ladder.kind)

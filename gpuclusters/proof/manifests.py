@@ -32,6 +32,8 @@ _POD = {
     "restart": "Never",
 }
 """What most pods leave out; a Job's pods are never restarted."""
+_RAW = "FashionMNIST/raw"
+"""As torchvision keeps the data below its folder."""
 _SHORT = 40
 _REACH_PORT = 7946
 _MASTER_PORT = 29500
@@ -45,22 +47,13 @@ def texts(names: Iterable[str] = model.PROGRAMS) -> Mapping[str, str]:
     return {name: scripts.read(f"proof/{name}") for name in names}
 
 
-def _field(name: str, path: str) -> dict[str, Any]:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-
-
-_NODE_NAME = _field("NODE_NAME", "spec.nodeName")
-_POD_NAME = _field("POD_NAME", "metadata.name")
-_POD_IP = _field("POD_IP", "status.podIP")
-
-
-def _said(part: str, **words: Any) -> dict[str, Any]:
-    return dict(scripts.manifest("proof/pods.yaml", {"label": LABEL, **words}, part))
+def _said(part: str, **words: Any) -> Any:
+    return scripts.manifest("proof/pods.yaml", {"label": LABEL, **words}, part)
 
 
 def namespace(name: str) -> dict[str, Any]:
     """The namespace, marked as ours."""
-    return _said("namespace", name=name)
+    return dict(_said("namespace", name=name))
 
 
 def programs(space: str, texts: Mapping[str, str]) -> dict[str, Any]:
@@ -99,8 +92,8 @@ def vector_add(
 ) -> dict[str, Any]:
     """NVIDIA's sample with one GPU on one node."""
     made = _object(JOB, job_name(VECTOR_ADD, node.name), inputs.namespace, VECTOR_ADD)
-    pod = _pod(inputs, [node.name], config_map, inputs.vector_add.image, (), {model.WHOLE: 1})
-    return _job(made, pod, inputs.vector_add.timeout_seconds)
+    pod = _pod(inputs, [node.name], config_map, inputs.vector_add_image, (), {model.WHOLE: 1})
+    return _job(made, pod, inputs.rung_seconds)
 
 
 def training(inputs: model.LadderInputs, part: model.Training, config_map: str) -> dict[str, Any]:
@@ -109,20 +102,15 @@ def training(inputs: model.LadderInputs, part: model.Training, config_map: str) 
     What a PyTorchJob of Kubeflow would do, without its operator: version 1 of that is at its end, version
     2 is another kind, and neither was seen on these clusters. Programs find their rank by the same variables.
     """
-    command = ["python3", f"{model.FOLDER}/train.py", "--data", part.folder]
+    command = ["python3", f"{model.FOLDER}/train.py", "--data", f"{part.data.path}/{_RAW}"]
     command += ["--epochs", str(part.epochs), "--batch-size", str(part.batch_size)]
-    command += ["--gpus", str(inputs.gpus_per_pod), "--seed", str(part.seed)]
-    env = [
-        {"name": "MASTER_ADDR", "value": f"{TRAINING}-0.{TRAINING}"},
-        {"name": "MASTER_PORT", "value": str(_MASTER_PORT)},
-        {"name": "WORLD_SIZE", "value": str(inputs.pods)},
-        _field("RANK", f"metadata.annotations['{INDEX}']"),
-        _POD_IP,
-    ]
+    command += ["--gpus", str(inputs.gpus_per_pod)]
+    words = {"name": TRAINING, "port": str(_MASTER_PORT), "pods": str(inputs.pods), "index": INDEX}
+    env = _said("training-variables", **words)
     data: dict[str, Any] = {"subdomain": TRAINING}
-    if part.data_claim:
-        data["mount"] = {"name": "data", "mountPath": part.data_path, "readOnly": True}
-        claim = {"claimName": part.data_claim, "readOnly": True}
+    if part.claim:
+        data["mount"] = {"name": "data", "mountPath": part.data.path, "readOnly": True}
+        claim = {"claimName": part.claim, "readOnly": True}
         data["volume"] = {"name": "data", "persistentVolumeClaim": claim}
     nodes, limits = [node.name for node in inputs.hosts_of_pods], {model.WHOLE: inputs.gpus_per_pod}
     pod = _pod(inputs, nodes, config_map, part.image, command, limits, env, _MASTER_PORT, **data)
@@ -137,25 +125,21 @@ def headless(inputs: model.LadderInputs, name: str) -> dict[str, Any]:
 
 
 def reach_set(inputs: model.LadderInputs, config_map: str) -> dict[str, Any]:
-    count, part, labels = len(inputs.hosts_of_pods), inputs.network_test, {LABEL: REACH}
+    count, labels = len(inputs.hosts_of_pods), {LABEL: REACH}
     command = ["python3", f"{model.FOLDER}/reach.py", "--count", str(count), "--service", REACH]
     command += ["--port", str(_REACH_PORT)]
-    command += ["--seconds", str(int(part.timeout_seconds * _TRY_SHARE))]
-    nodes, env = [node.name for node in inputs.hosts_of_pods], [_POD_NAME, _POD_IP, _NODE_NAME]
+    command += ["--seconds", str(int(inputs.rung_seconds * _TRY_SHARE))]
+    nodes, env = [node.name for node in inputs.hosts_of_pods], _said("reach-variables")
     # Nothing is kept that a graceful end would save.
     how = {"apart": _said("apart", labels=labels), "restart": "Always", "grace": 2}
-    pod = _pod(inputs, nodes, config_map, part.image, command, {}, env, _REACH_PORT, **how)
+    pod = _pod(inputs, nodes, config_map, inputs.python_image, command, {}, env, _REACH_PORT, **how)
     template = {"metadata": {"labels": labels}, "spec": pod}
     spec = _said("reach", name=REACH, pods=count, labels=labels, template=template)
     return _object(STATEFUL_SET, REACH, inputs.namespace, REACH) | {"spec": spec}
 
 
 def _object(kind: ObjectKind, name: str, space: str, label: str) -> dict[str, Any]:
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": {"name": name, "namespace": space, "labels": {LABEL: label}},
-    }
+    return kind.body(name, space, labels={LABEL: label})
 
 
 def _job(
@@ -202,4 +186,4 @@ def _pod(
         "folder": model.FOLDER,
         "programs": config_map,
     }
-    return _said("pod", **(_POD | words | more))
+    return dict(_said("pod", **(_POD | words | more)))

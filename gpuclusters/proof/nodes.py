@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.core.ports import ClusterObjects
+from gpuclusters.core.ports import ClusterObjects, condition, holds
 from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.objects import EVENT, Object
 from gpuclusters.gpu_operator.pods import blocked
@@ -111,8 +111,8 @@ def unexpected(snapshot: Snapshot, expected: Expected) -> Iterator[Check]:
 
 
 def _unready(node: Object, ladder: Ladder) -> Iterator[str]:
-    if not objects.holds(node, "Ready"):
-        ready = objects.condition(node, "Ready")
+    if not holds(node, "Ready"):
+        ready = condition(node, "Ready")
         told = ready.get("message") or ready.get("reason") or "its kubelet never said"
         yield f"it is not Ready: {told}"
     # Nodes of Google's have no address on the internet.

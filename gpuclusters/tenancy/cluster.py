@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from gpuclusters.core import adoption
 from gpuclusters.core.converge import Clock
-from gpuclusters.core.custom_resource import Name
+from gpuclusters.core.custom_resource import ClusterInputs, Name
 from gpuclusters.core.finding import Finding, refused
-from gpuclusters.core.ports import ClusterObjects
+from gpuclusters.core.ports import ClusterObjects, condition
 from gpuclusters.lease.model import GPU_LEASE, held_by
 from gpuclusters.tenancy.model import TENANCY, TenancySpec, tenancy_object
 from gpuclusters.tenancy.on_demand import on_demand
@@ -38,26 +38,18 @@ _WHO = (
 )
 
 
-class OnDemandInputs(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class OnDemandInputs(ClusterInputs):
+    called = "on-demand"
 
-    cluster: Name
-    kubeconfig: str = Field(min_length=1, repr=False)
     declared: tuple[Name, ...] = ()
     """Tenants of the stack, whose Tenancies are their own resources'."""
 
-    @property
-    def natural_id(self) -> str:
-        return f"{self.cluster}/on-demand"
 
-
-class TenancyInputs(BaseModel):
+class TenancyInputs(ClusterInputs):
     """Inputs of a tenancy policy; `spec` is the Tenancy's without tenant and namespace."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    called = "{0.tenant}"
 
-    cluster: Name
-    kubeconfig: str = Field(min_length=1, repr=False)
     tenant: Name
     namespace: Name
     spec: dict[str, Any]
@@ -81,10 +73,6 @@ class TenancyInputs(BaseModel):
         return TenancySpec.model_validate(
             {**self.spec, "tenant": self.tenant, "namespace": self.namespace}
         )
-
-    @property
-    def natural_id(self) -> str:
-        return f"{self.cluster}/{self.tenant}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +151,8 @@ def _controller(spec: TenancySpec, live: Mapping[str, Any] | None) -> Finding | 
         return Finding(
             "tenancy.not-observed", f"no controller has looked at the Tenancy's change; {_WHO}"
         )
-    said = {c.get("type"): c.get("message") for c in status.get("conditions") or ()}
-    return Finding("tenancy.not-ready", f"the controller says: {said.get(READY)}")
+    said = condition(live, READY).get("message")
+    return Finding("tenancy.not-ready", f"the controller says: {said}")
 
 
 def observe_tenancy(spec: TenancySpec, cluster: ClusterObjects) -> Judgement | None:

@@ -20,6 +20,7 @@ from gpuclusters.container_api.container import LEASE_ANNOTATION
 from gpuclusters.container_api.request import ContainerRequest
 from gpuclusters.core import scripts
 from gpuclusters.core.errors import AdapterError
+from gpuclusters.core.ports import condition
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.proof.checks import Check, Outcome
@@ -107,7 +108,7 @@ def _not_tried(about: str, who: str, attempt: str, why: object) -> Check:
 
 def _ready(tenant: str, tenancy: Object) -> Check:
     status = tenancy.get("status") or {}
-    found = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), None)
+    found = condition(tenancy, "Ready")
     current = status.get("observedGeneration") == tenancy["metadata"].get("generation")
     said = found["message"] or found["reason"] if found else "no condition"
     said += "" if current else " (of an older specification)"
@@ -243,16 +244,9 @@ def _requests(
     sound = image.example(sources)
     # Of what the operator lists an attempt proves nothing.
     elsewhere = [one for one in _attempts("images") if not image.is_allowed(one, sources)]
-    attempts: dict[str, dict[str, Any]] = {
-        "choose another namespace": {"namespace": "kube-system"},
-        "choose another tenant": {"tenant": next(iter(others), "somebody-else")},
-        "ask for the host's network": {"hostNetwork": True},
-        "ask for three GPUs": {"gpus": 3},
-        "run an image that can change": {"image": sound.rpartition(":")[0]},
-        "have the disk of a whole machine": {"storageGib": 65_536},
-        **{
-            f"have the machine contact {one.partition('/')[0]}": {"image": one} for one in elsewhere
-        },
+    other, changing = next(iter(others), "somebody-else"), sound.rpartition(":")[0]
+    attempts = _attempts("requests", other=other, changing=changing) | {
+        f"have the machine contact {one.partition('/')[0]}": {"image": one} for one in elsewhere
     }
     for attempt, field in attempts.items():
         answer = api.call("POST", "/v1/containers", token, {"image": sound, "gpus": 1, **field})

@@ -202,18 +202,11 @@ class TenancyStatus(Part):
 
 def tenancy_object(spec: TenancySpec) -> dict[str, Any]:
     """The object for server-side apply; it is named after its tenant."""
-    return {
-        "apiVersion": TENANCY.api_version,
-        "kind": TENANCY.kind,
-        "metadata": {
-            "name": spec.tenant,
-            "labels": {"app.kubernetes.io/managed-by": "gpu-clusters"},
-            # From the first moment, so that what is deleted before anybody has looked at it is
-            # cleared up too. The controller puts it on objects that come without.
-            "finalizers": [FINALIZER],
-        },
-        "spec": spec.document(),
-    }
+    labels = {"app.kubernetes.io/managed-by": "gpu-clusters"}
+    # The finalizer is there from the first moment, so that what is deleted before anybody has looked at it is
+    # cleared up too. The controller puts it on objects that come without.
+    named = TENANCY.body(spec.tenant, labels=labels, finalizers=[FINALIZER])
+    return named | {"spec": spec.document()}
 
 
 def crd() -> dict[str, Any]:

@@ -134,16 +134,10 @@ def _child(
     annotations: Mapping[str, str] | None = None,
     **content: Any,
 ) -> Child:
-    metadata: dict[str, Any] = {
-        "name": name,
-        "labels": {TENANT_LABEL: tenancy.tenant, MANAGED_LABEL: MANAGER, **(labels or {})},
-    }
-    if kind.namespaced:
-        metadata["namespace"] = tenancy.namespace
-    if annotations:
-        metadata["annotations"] = dict(annotations)
-    body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **content}
-    return Child(kind, body)
+    own = {TENANT_LABEL: tenancy.tenant, MANAGED_LABEL: MANAGER, **(labels or {})}
+    more = {"annotations": dict(annotations)} if annotations else {}
+    space = tenancy.namespace if kind.namespaced else ""
+    return Child(kind, kind.body(name, space, labels=own, **more) | content)
 
 
 Object = Mapping[str, Any]

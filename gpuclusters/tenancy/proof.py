@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from gpuclusters.container_api import image
 from gpuclusters.core import scripts
 from gpuclusters.core.finding import Finding
-from gpuclusters.core.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind, condition, holds
 from gpuclusters.core.quantity import same_quantities
 from gpuclusters.tenancy.admission import POD_POLICY, PROGRAM_POLICIES
 from gpuclusters.tenancy.isolation import BASELINE, POLICY
@@ -199,8 +199,8 @@ def network_policy(live: Object | None) -> Finding | None:
     if live is None:
         return absent("it")
     generation = live.get("metadata", {}).get("generation", 0)
-    valid = next((one for one in _conditions(live) if one.get("type") == "Valid"), None)
-    if valid is None:
+    valid = condition(live, "Valid")
+    if not valid:
         return _not_observed(
             "Cilium has not judged it yet (no condition Valid); does Cilium's operator run?"
         )
@@ -252,18 +252,12 @@ def node_view(node: Object) -> object:
 def _takes_pods(node: Object) -> bool:
     spec = node.get("spec") or {}
     tainted = any(taint.get("key") == AGENT_TAINT for taint in spec.get("taints") or ())
-    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in _conditions(node))
-    return ready and not tainted and not spec.get("unschedulable")
+    return holds(node, "Ready") and not tainted and not spec.get("unschedulable")
 
 
 def _agent_is_up(node: Object) -> bool:
-    wanted = ("NetworkUnavailable", "False", AGENT_IS_UP)
-    said = ((c.get("type"), c.get("status"), c.get("reason")) for c in _conditions(node))
-    return wanted in said
-
-
-def _conditions(live: Object) -> Sequence[Object]:
-    return (live.get("status") or {}).get("conditions") or ()
+    said = condition(node, "NetworkUnavailable")
+    return (said.get("status"), said.get("reason")) == ("False", AGENT_IS_UP)
 
 
 def _rules(_spec: TenancySpec, seen: Seen, _: DryRuns | None) -> Finding | None:
@@ -398,7 +392,7 @@ def merged(new: Sequence[Condition], old: Sequence[Mapping[str, Any]], now: str)
 
 def unready(tenancy: Object) -> str | None:
     """One word why it is not ready; only what the controller found of this generation counts."""
-    found = _ready(tenancy)
+    found = condition(tenancy, READY)
     if not found:
         return "NotSeen"
     if found.get("observedGeneration") != tenancy["metadata"].get("generation"):
@@ -413,8 +407,8 @@ def ready(tenancy: Object) -> bool:
 
 def news(before: Mapping[str, Any], now: Mapping[str, Any]) -> News | None:
     """What there is to tell when a tenancy's status has changed; None unless `Ready` has."""
-    found = _ready(now)
-    if not found or found.get("status") == _ready(before).get("status"):
+    found = condition(now, READY)
+    if not found or found.get("status") == condition(before, READY).get("status"):
         return None
     if found["status"] == "True":
         return News("Ready", "everything that isolates the tenant is enforced", "Normal")
@@ -422,7 +416,3 @@ def news(before: Mapping[str, Any], now: Mapping[str, Any]) -> News | None:
     return News(
         "NotReady", f"{found['reason']}: {found['message']}", "Normal" if ending else "Warning"
     )
-
-
-def _ready(tenancy: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next((one for one in _conditions(tenancy) if one.get("type") == READY), {})

@@ -12,7 +12,7 @@ from gpuclusters.proof.resource import PluginGateProvider, TrainingProof, Traini
 from tests.components.recorder import Recorder, record
 
 NODES = {"a": 2, "b": 2}
-IMAGE = "registry.example.com/train:1.0"
+IMAGE = f"registry.example.com/train@sha256:{'a' * 64}"
 
 
 def plugin(**changes: Any) -> Recorder:
@@ -76,10 +76,10 @@ def test_the_gate_takes_what_the_component_declares_and_tells_of_drift() -> None
 
 
 def test_the_inputs_of_the_proof_are_the_ladders() -> None:
-    inputs = of(proof(vector_add={"timeout_seconds": 60}), "gpu-clusters:gpu:TrainingProof")
+    inputs = of(proof(rung_seconds=60), "gpu-clusters:gpu:TrainingProof")
     assert TrainingProofProvider().check({}, inputs).failures == []
-    wanted = LadderInputs.model_validate(inputs)
-    assert wanted.vector_add.timeout_seconds == 60
+    wanted = LadderInputs.model_validate(inputs, by_name=True)
+    assert wanted.rung_seconds == 60
     assert not TrainingProofProvider().diff("v100/ladder", inputs, inputs).changes
 
 

@@ -45,7 +45,7 @@ from tests.fixtures.waiting import Waiting, eventually
 
 pytestmark = pytest.mark.lab
 GPUS = 2
-TRAINING = "registry.example.com/train:1.0"
+TRAINING = f"registry.example.com/train@sha256:{'a' * 64}"
 STRATEGIC = "application/strategic-merge-patch+json"
 
 
@@ -112,12 +112,16 @@ class World:
             "rung": rung,
             "nodes": [{"name": name, "gpus": GPUS} for name in self.nodes],
             "namespace": self.namespace,
-            "smoke": {"image": TRAINING, "timeout_seconds": 300},
-            "training": {"image": TRAINING, "accuracy_floor": 0.8, "timeout_seconds": 300},
+            "rung_seconds": 300,
+            "training": {
+                "image": TRAINING,
+                "accuracy_floor_percent": 80,
+                "timeout_seconds": 300,
+            },
             "settle_seconds": 100,
             "simulated": True,
         }
-        return LadderInputs.model_validate(given | changes)
+        return LadderInputs.model_validate(given | changes, by_name=True)
 
     def climb(self, rung: int = 9, **changes: Any) -> ProofResult:
         found = texts(LADDER_PROGRAMS)
@@ -227,8 +231,7 @@ def test_a_climb_fails_at_the_rung_of_its_fault(
         eventually(lambda: world.offered(node) == GPUS - 1)
     # Packets that do not come are waited for to the end; what comes is there sooner.
     patience = 20 if fault is NetworkClosed else 300
-    smoke = {"image": TRAINING, "timeout_seconds": patience}
-    result = world.climb(rung, settle_seconds=2, smoke=smoke)
+    result = world.climb(rung, settle_seconds=2, rung_seconds=patience)
     failed = [check for check in result.checks if check.outcome is Outcome.FAILED]
     assert {check.level for check in failed} == {f"R{rung}"}, failed
     assert any(said in check.said for check in failed), failed

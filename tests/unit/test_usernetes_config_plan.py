@@ -168,8 +168,8 @@ def test_a_training_is_one_pod_for_each_node_that_takes_pods() -> None:
     }
     whole = plan.arguments(section(proof=proof), CheckLevel.TRAINING)["training"]
     assert whole is not None
-    places = (whole["data_claim"], whole["data_path"], whole["accuracy_floor"])
-    assert (whole["pods"], whole["gpus_per_pod"], *places) == (3, 4, "mnist", "/data", 0.7)
+    assert (whole["pods"], whole["gpus_per_pod"], whole["accuracy_floor_percent"]) == (3, 4, 70)
+    assert whole["data"] == {"source": "volume", "claim": "mnist", "path": "/data"}
     without = plan.arguments(
         section(proof=proof, schedule_on_control_plane=False), CheckLevel.TRAINING
     )["training"]
@@ -180,7 +180,7 @@ def test_a_training_is_one_pod_for_each_node_that_takes_pods() -> None:
         "training"
     ]
     assert halves is not None
-    assert (halves["pods"], halves["gpus_per_pod"], halves["data_claim"]) == (6, 2, None)
+    assert (halves["pods"], halves["gpus_per_pod"], halves["data"]["source"]) == (6, 2, "baked")
     assert plan.arguments(section(), CheckLevel.TRAINING)["training"] is None
 
 
@@ -195,12 +195,13 @@ def test_the_proof_knows_which_nodes_take_pods_and_where_its_images_are() -> Non
         ("v2", True),
         ("v3", True),
     ]
-    assert closed["smoke"] == closed["vector_add"] == {"timeout_seconds": 60}
+    assert closed["rung_seconds"] == 60
+    assert not closed.keys() & {"network_image", "vector_add_image"}
     trained = _asked(proof={"rung": 9, "training": {"image": IMAGE}})
-    assert trained["smoke"] == {"timeout_seconds": 900, "image": IMAGE}
+    assert (trained["rung_seconds"], trained["network_image"]) == (900, IMAGE)
     own = f"registry.example.com/tools@sha256:{'e' * 64}"
     stated = _asked(proof={"network-image": own, "vector-add-image": own})
-    assert stated["smoke"]["image"] == stated["vector_add"]["image"] == own
+    assert stated["network_image"] == stated["vector_add_image"] == own
 
 
 def test_generation_2_takes_no_ports_for_calico() -> None:

@@ -14,10 +14,11 @@ from gpuclusters.config.fault import NOTHING, show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.rules.rule import Check, Wrong, Wrongs, rule
-from gpuclusters.config.usernetes import PackagedDriver, Training, UsernetesConfig
+from gpuclusters.config.usernetes import PackagedDriver, UsernetesConfig
 from gpuclusters.config.usernetes_plan import driver_version, modules, versions
 from gpuclusters.core.finding import Level, Path
 from gpuclusters.driver.model import PackageSource
+from gpuclusters.proof.model import Training
 
 _VERSION: Path = ("driver", "version")
 

@@ -18,7 +18,7 @@ from tests.unit.proof.proof_world import JobCluster
 
 NODES = ("a", "b")
 UUIDS = ("GPU-11111111-2222-4333-8444-555555555555", "GPU-66666666-7777-4888-8999-aaaaaaaaaaaa")
-IMAGE = "registry.example.com/train:1.0"
+IMAGE = f"registry.example.com/train@sha256:{'a' * 64}"
 TEXTS = {"reach.py": "#", "train.py": "#"}
 VECTORS = "[Vector addition of 50000 elements]\nTest PASSED\nDone\n"
 TRAINING = """\
@@ -51,7 +51,7 @@ def inputs(rung: int = 9, **changes: Any) -> LadderInputs:
         "training": {"image": IMAGE},
         "settle_seconds": 20,
     }
-    return LadderInputs.model_validate(given | changes)
+    return LadderInputs.model_validate(given | changes, by_name=True)
 
 
 def host(**changes: str) -> str:

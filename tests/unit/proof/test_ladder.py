@@ -16,6 +16,7 @@ from gpuclusters.proof.checks import Check, CheckLevel, Outcome, ProofResult
 from gpuclusters.proof.nodes import PluginGateInputs
 from tests.fixtures.waiting import Waiting
 from tests.unit.proof.ladder_world import (
+    IMAGE,
     TEXTS,
     TRAINING,
     UUIDS,
@@ -246,10 +247,11 @@ def test_time_runs_out_for_the_whole_climb() -> None:
         ({"nodes": []}, "there is none to prove"),
         ({"nodes": [{"name": "a", "gpus": 1}] * 2}, "a is named twice"),
         ({"training": None}, "rung 9 is the training"),
-        ({"training": {"image": "train:latest"}}, "another image tomorrow"),
-        ({"training": {"image": "train"}}, "another image tomorrow"),
-        ({"training": {"image": "t:1", "data_path": "/data/../etc"}}, "absolute path"),
-        ({"training": {"image": "t:1", "pods": 3}}, "do not fit, 2 do"),
+        ({"network_image": "python:latest"}, "another image tomorrow"),
+        ({"network_image": "python"}, "another image tomorrow"),
+        ({"training": {"image": "train:1.0"}}, "not named by its digest"),
+        ({"training": {"image": IMAGE, "data": {"source": "baked", "path": "/data/../etc"}}}, "folder"),
+        ({"training": {"image": IMAGE, "pods": 3}}, "do not fit, 2 do"),
         ({"nodes": [{"name": "a", "gpus": 1, "takes_pods": False}]}, "none takes pods"),
         ({"rung": 4}, "greater than or equal to 5"),
     ],
