@@ -75,11 +75,11 @@ async function tenant() {
       : [make("span", { class: "bad" }, "Not ready"), `: ${tenancy.reason}; nothing starts`])),
     make("p", {}, "GPUs: ", share(tenancy.gpus)),
     make("h2", {}, "Containers"),
-    table(`${containers.length} of at most ${tenancy.maxContainers}, ended ones included`,
-      ["Container", "State", "GPUs", "Image", "Started or asked for", "Reason", "Log"], rows, "No containers."),
+    table(`${containers.length} of at most ${tenancy.maxContainers}, including those that ended`,
+      ["Container", "State", "GPUs", "Image", "Started or requested", "Reason", "Log"], rows, "No containers."),
     log,
     make("h2", {}, "Quota"),
-    table("What all containers together may have", ["Resource", "Used", "Allowed"], quota, "No quota."),
+    table("Limits of all containers together", ["Resource", "Used", "Allowed"], quota, "No quota."),
   ];
 }
 

@@ -299,13 +299,13 @@ def browser(site: Site) -> Iterator[Browser]:
 def test_a_tenant_sees_its_containers_its_quota_and_its_logs(browser: Browser) -> None:
     browser.open("/", browser.site.token("acme"))
     assert browser.text("h1") == "acme"
-    head, *rows = browser.table("ended ones included")
-    assert head == ["Container", "State", "GPUs", "Image", "Started or asked for", "Reason", "Log"]
+    head, *rows = browser.table("including those that ended")
+    assert head == ["Container", "State", "GPUs", "Image", "Started or requested", "Reason", "Log"]
     shown = {row[0]: (row[1], row[2], row[5]) for row in rows}
     assert shown.keys() == {"training", "evaluation", "notebook"}
     assert shown["training"] == ("running", "2", "")
     assert shown["evaluation"] == ("failed", "1", "Error: exit code 1")
-    assert ["requests.nvidia.com/pgpu", "3", "8"] in browser.table("What all containers")
+    assert ["requests.nvidia.com/pgpu", "3", "8"] in browser.table("Limits of all containers")
     assert "globex" not in browser.driver.page_source
     assert browser.driver.get_log("browser") == []
 
