@@ -201,7 +201,6 @@ def plain_secret(key: str) -> Finding:
     return finding("config.plain-secret", (key,), HIDDEN, "key", key=key)
 
 
-_TAG = "tag:yaml.org,2002:"
 _LARGEST = 4 * 1024 * 1024
 
 
@@ -224,23 +223,15 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _resolvers() -> dict[str, list[tuple[str, Any]]]:
-    kept: dict[str, list[tuple[str, Any]]] = {}
-    for tag, pattern, firsts in (
-        ("bool", r"(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
-        ("null", r"(?:~|null|Null|NULL|)$", "~nN\0"),
-        ("int", r"(?:[-+]?(?:0|[1-9][0-9]{0,300})|0x[0-9a-fA-F]{1,300})$", "-+0123456789"),
-        ("float", r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?$", "-+.0123456789"),
-        ("merge", r"(?:<<)$", "<"),
-    ):
-        for first in firsts:
-            kept.setdefault("" if first == "\0" else first, []).append(
-                (_TAG + tag, re.compile(pattern))
-            )
-    return kept
-
-
-_Loader.yaml_implicit_resolvers = _resolvers()
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _firsts in (
+    ("bool", r"(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    ("null", r"(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("int", r"(?:[-+]?(?:0|[1-9][0-9]{0,300})|0x[0-9a-fA-F]{1,300})$", "-+0123456789"),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?$", "-+.0123456789"),
+    ("merge", r"(?:<<)$", "<"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), [*_firsts])
 
 
 def _whole(case: str, got: str, why: str = "") -> list[Finding]:

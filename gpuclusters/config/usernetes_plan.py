@@ -22,7 +22,6 @@ from gpuclusters.config.usernetes import (
 )
 from gpuclusters.driver.model import Modules, WantedDriver
 from gpuclusters.proof.checks import CheckLevel
-from gpuclusters.proof.model import Training
 from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan
 
 DOCKER_MTU = 1500
@@ -113,11 +112,6 @@ def api(config: UsernetesConfig) -> ApiAccess:
     return ApiAccess(
         through="tunnel", local_port=config.api.local_port if config.api else TUNNEL_PORT
     )
-
-
-def training_pods(config: UsernetesConfig, stated: Training) -> int:
-    """How many pods train: stated, else one on every node that takes pods."""
-    return stated.pods or len(schedulable(config))
 
 
 def ladder(

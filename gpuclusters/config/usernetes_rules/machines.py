@@ -26,7 +26,6 @@ from gpuclusters.config.usernetes_plan import (
     host_mtu,
     nodes,
     schedulable,
-    training_pods,
     uses_sudo,
     versions,
 )
@@ -258,8 +257,8 @@ def the_gpus_of_the_control_plane_are_used(config: UsernetesConfig) -> Wrongs:
 
 @rule("usernetes.training-single-node", level=Level.WARN)
 def a_training_crosses_nodes(config: UsernetesConfig) -> Wrongs:
-    stated = config.proof.training
-    if stated is not None and schedulable(config) and training_pods(config, stated) == 1:
+    stated, taking = config.proof.training, len(schedulable(config))
+    if stated is not None and taking and (stated.pods or taking) == 1:
         yield Wrong("proof.training.pods")
 
 
