@@ -21,12 +21,13 @@ from gpuclusters.core.converge import Clock
 from gpuclusters.core.finding import Refused
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import DAEMON_SET
+from gpuclusters.gpu_operator.readiness import wait
 from gpuclusters.kube.objects import PatientObjects
-from gpuclusters.proof import ladder_run, nodes
+from gpuclusters.proof import ladder_run
 from gpuclusters.proof.checks import Outcome, ProofResult, proven
 from gpuclusters.proof.manifests import LADDER_PROGRAMS, texts
 from gpuclusters.proof.model import WHOLE, LadderInputs
-from gpuclusters.proof.nodes import GateInputs
+from gpuclusters.proof.nodes import PluginGateInputs
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 from gpuclusters.usernetes import device_plugin as device_plugin_manifest
 from lab.control_plane import NodeSpec
@@ -128,13 +129,13 @@ class World:
         return ladder_run.run(self.inputs(rung, **changes), self.cluster, Quick(), Waiting(), found)
 
     def gate(self, seconds: int = 150) -> dict[str, Any]:
-        wanted = GateInputs(
+        wanted = PluginGateInputs(
             cluster="lab",
             kubeconfig="unused",
             expected=dict.fromkeys(self.nodes, GPUS),
             timeout_seconds=seconds,
         )
-        return dict(nodes.wait(wanted, self.cluster, Quick(), Waiting()))
+        return dict(wait(wanted, self.cluster, Quick(), Waiting()))
 
 
 @pytest.fixture(scope="module")
