@@ -24,7 +24,7 @@ from gpuclusters.cli.files import read_yaml
 from gpuclusters.cli.project import Project, Stack, read_valid
 from gpuclusters.compat import rke2_matrix
 from gpuclusters.compat.dated_table import Row
-from gpuclusters.config.cluster import SECRET_KEYS
+from gpuclusters.config.cluster import SECRET_KEYS, needed
 from gpuclusters.config.fault import told
 from gpuclusters.config.stack import NAMESPACE, ClusterType, StackConfig, parse
 from gpuclusters.core.scripts import filled
@@ -279,9 +279,6 @@ def _check(name: str, text: str) -> None:
 
 def _make_stack(project: Project, stack: str, files: Mapping[str, Path]) -> None:
     """Make the stack in a backend, set its secrets, and say what is left to do."""
-    # It brings Pulumi's runtime: whoever answers questions does not wait for that.
-    from gpuclusters.config.cluster import needed
-
     exports = _backend(project, stack)
     env = os.environ | exports
     engine = engines.choose()

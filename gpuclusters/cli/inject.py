@@ -17,8 +17,6 @@ from gpuclusters.cli.errors import RunError, UsageError, wrong_option
 from gpuclusters.cli.help import AsJson, StackName
 from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.host.script import look, script_text
-from gpuclusters.host.ssh import SshHost
 
 LOCAL = "local"
 _SCRIPT, _TRIED = "cdi/inject", "try NVIDIA's container runtime"
@@ -62,6 +60,9 @@ def command(
 
 
 def on_this_computer(arguments: list[str]) -> Injected:
+    # The other commands do not wait for SSH.
+    from gpuclusters.host.script import script_text
+
     shell = shutil.which("sh") or "/bin/sh"
     done = subprocess.run(
         [shell, "-s", "--", *arguments],
@@ -76,6 +77,9 @@ def on_this_computer(arguments: list[str]) -> Injected:
 
 
 def on_host(stack: str, name: str, arguments: list[str]) -> Injected:
+    from gpuclusters.host.script import look
+    from gpuclusters.host.ssh import SshHost
+
     project = Project.find()
     config = read_valid(project, stack).section
     if isinstance(config, CaasConfig):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from gpuclusters.cli import doctor_stack, files
+from gpuclusters.cli import files
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project, open_session
@@ -27,12 +27,13 @@ from gpuclusters.config.rke2_cluster import FoundCluster
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.ports import holds
-from gpuclusters.drift.hosts import connections
-from gpuclusters.host.connect import SshCredentials, find_credentials
 from gpuclusters.host.model import HostConnection
-from gpuclusters.host.ssh import SshHost
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.tenancy.objects import POD
+
+if TYPE_CHECKING:
+    from gpuclusters.host.connect import SshCredentials
+    from gpuclusters.host.ssh import SshHost
 
 T = TypeVar("T")
 _AT_ONCE = 64
@@ -89,6 +90,8 @@ def ask_all(
     look: Callable[[str, SshHost], T],
 ) -> Iterator[tuple[str, T | AdapterError]]:
     """What each machine answers, all at once: one that does not answer costs its time-out once."""
+    # Who logs in to no machine does not wait for SSH.
+    from gpuclusters.host.ssh import SshHost
 
     def ask(name: str) -> T | AdapterError:
         try:
@@ -104,6 +107,10 @@ def reach(
     project: Project, stack: str, config: ClusterConfig, names: Sequence[str]
 ) -> tuple[Mapping[str, HostConnection], SshCredentials]:
     """A connection for each of these machines that the cluster has, by name, and the key for them."""
+    from gpuclusters.cli import doctor_stack
+    from gpuclusters.drift.hosts import connections
+    from gpuclusters.host.connect import find_credentials
+
     if isinstance(config, FoundCluster):
         why = "its cluster was there, and this program logs in to none of its machines"
         raise UsageError(f"the stack {stack} has no machines: {why}", "command.no-machines")

@@ -1,11 +1,13 @@
 """`gpu-clusters tunnel`: the API of a usernetes cluster on a port of this computer, through SSH."""
 
+from __future__ import annotations
+
 import contextlib
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,9 +17,11 @@ from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.cli.reach import reach
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
-from gpuclusters.host.ssh import LOOPBACK, Forward, forward
+
+if TYPE_CHECKING:
+    from gpuclusters.host.connect import SshCredentials
+    from gpuclusters.host.ssh import Forward
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _BY_SIGNAL = 128
@@ -77,6 +81,9 @@ def opened(
     connection: HostConnection, credentials: SshCredentials, local_port: int, remote_port: int
 ) -> Iterator[Forward]:
     """A tunnel that says where it leads."""
+    # Who opens none does not wait for SSH.
+    from gpuclusters.host.ssh import LOOPBACK, forward
+
     with forward(connection, credentials, local_port=local_port, remote_port=remote_port) as tunnel:
         sys.stderr.write(f"https://{LOOPBACK}:{tunnel.port} leads to {tunnel.target}\n")
         sys.stderr.flush()

@@ -9,10 +9,10 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[3]
 
 
-def test_the_command_starts_without_pulumi() -> None:
+def test_the_command_starts_without_what_reaches_machines_and_clusters() -> None:
     program = (
         "import sys, gpuclusters.cli.main\n"
-        "sys.exit(' '.join({'pulumi', 'grpc'} & sys.modules.keys()) or 0)"
+        "sys.exit(' '.join({'pulumi', 'grpc', 'asyncssh', 'kubernetes'} & sys.modules.keys()) or 0)"
     )
     run = subprocess.run(
         [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False
