@@ -201,7 +201,7 @@ def test_no_machine_is_logged_in_to(tmp_path: Any) -> None:
         reach.reach(Project(tmp_path, tmp_path), "s", cluster(), ["g1"])
     secrets = doctor.StackSecrets({}, readable=True)
     (said,) = doctor.of_stack(cluster(), None, secrets)
-    assert "no machine is logged in to" in said.text
+    assert "no machine is checked over SSH" in said.text
 
 
 def test_the_picture_says_that_the_cluster_was_there() -> None:
