@@ -90,11 +90,7 @@ class BootState(Facts):
 def findings(inputs: HostBootInputs, before: Sequence[str], state: BootState) -> Iterator[Finding]:
     """How a host differs from its inputs; `before` are files that were written before."""
     if state.method is None:
-        problem = (
-            "its boot loader is neither GRUB with /etc/default/grub nor one that grubby manages"
-        )
-        remedy = f"set these kernel arguments by hand: {' '.join(inputs.kernel_arguments)}"
-        yield Finding("boot.loader-unknown", problem, remedy)
+        yield blocked("boot.loader-unknown", arguments=" ".join(inputs.kernel_arguments))
         return
     conflicts = [*_conflicts(inputs, state)]
     yield from conflicts
@@ -102,18 +98,15 @@ def findings(inputs: HostBootInputs, before: Sequence[str], state: BootState) ->
         yield from _file(path, content, state.files[path], ours=path in before)
     for path in sorted(set(before) - set(inputs.files)):
         if state.files[path].ours:
-            yield _repair("boot.file-left", f"{path} is still there", path=path)
+            yield _repair("boot.file-left", path)
     if not conflicts and not follows(inputs, state):
-        problem = "the next boot would not have all arguments"
-        yield _repair("boot.next-arguments", problem, missing=True)
+        yield _repair("boot.next-arguments", missing=True)
     if SYSCTL_FILE in inputs.files and state.sysctl_behind:
-        problem = f"the kernel has other values than {SYSCTL_FILE} says"
-        yield _repair("boot.sysctl", problem, path=SYSCTL_FILE, missing=True)
+        yield _repair("boot.sysctl", SYSCTL_FILE, missing=True)
     if state.units_behind:
-        yield _repair("boot.units", "systemd has not read the drop-ins of units", missing=True)
+        yield _repair("boot.units", missing=True)
     if state.initramfs != initramfs_digest(inputs.files):
-        problem = "the initramfs was not built with these files"
-        yield _repair("boot.initramfs", problem, missing=True)
+        yield _repair("boot.initramfs", missing=True)
     yield from _running(inputs, state)
 
 
@@ -136,51 +129,35 @@ def follows(inputs: HostBootInputs, state: BootState) -> bool:
 
 def _conflicts(inputs: HostBootInputs, state: BootState) -> Iterator[Finding]:
     for conflict in command_line.conflicts(state.others, inputs.kernel_arguments):
-        problem = (
-            f"the boot configuration says {conflict.theirs}, which contradicts {conflict.ours}"
-        )
-        remedy = "take it out of /etc/default/grub, or out of preparation"
-        yield Finding("boot.conflict", problem, remedy, (conflict.theirs,))
+        yield blocked("boot.conflict", conflict.theirs, ours=conflict.ours)
     if state.method is BootMethod.GRUBBY:
         for name in command_line.shared_names(state.others, additions(inputs, state)):
-            problem = f"{name} is on the command line with another value, which grubby would replace for good"
-            remedy = "take it out with `grubby --remove-args`"
-            yield Finding("boot.conflict", problem, remedy, (name,))
+            yield blocked("boot.conflict", name, case="grubby")
 
 
 def _file(path: str, content: str, found: FoundFile, *, ours: bool) -> Iterator[Finding]:
     if found.digest is None:
-        yield _repair("boot.file-missing", f"{path} is gone", path=path, missing=True)
+        yield _repair("boot.file-missing", path, missing=True)
     elif (found.digest, found.mode, found.owner) == (sha256_of(content.encode()), MODE, OWNER):
         return
     elif found.ours or ours:
-        yield _repair("boot.file-changed", f"{path} was changed", path=path)
+        yield _repair("boot.file-changed", path)
     else:
-        yield blocked("boot.file-foreign", f"{path} is not ours", (path,))
+        yield blocked("boot.file-foreign", path)
 
 
 def _running(inputs: HostBootInputs, state: BootState) -> Iterator[Finding]:
     """What only another boot can change, and what forbids it."""
     lacking = command_line.lacking(state.running, inputs.kernel_arguments)
     if lacking:
-        words = " ".join(lacking)
-        begun = set(state.ours) >= set(inputs.kernel_arguments)
-        problem = f"the running kernel lacks {words}"
-        yield repair("boot.running-arguments", problem, REBOOT, missing=begun)
+        begun, words = set(state.ours) >= set(inputs.kernel_arguments), " ".join(lacking)
+        yield repair("boot.running-arguments", step=REBOOT, missing=begun, words=words)
         if inputs.reboot is RebootPolicy.ALLOW and state.device_users != ():
-            yield _in_use(words, state.device_users)
+            in_use = blocked("boot.in-use", words=words, users=state.device_users)
+            yield blocked("boot.users-unknown") if state.device_users is None else in_use
         return
     for node, count in sorted(inputs.huge_pages_1g.items()):
         reserved = state.huge_pages_1g.get(int(node), 0)
         if reserved < count:
-            pages = f"{reserved} huge pages of 1 GiB on NUMA node {node}, not {count}"
-            yield blocked("boot.huge-pages", f"the kernel reserved {pages}", (f"node{node}",))
-
-
-def _in_use(words: str, users: Sequence[int] | None) -> Finding:
-    if users is None:
-        problem = "it cannot be told whether a virtual machine uses a GPU: fuser is not installed"
-        return blocked("boot.users-unknown", problem)
-    pids = ", ".join(map(str, users))
-    problem = f"needs a reboot for {words}, but processes {pids} use passed-through devices"
-    return blocked("boot.in-use", problem)
+            where = f"node{node}"
+            yield blocked("boot.huge-pages", where, node=node, reserved=reserved, count=count)

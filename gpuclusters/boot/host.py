@@ -123,10 +123,7 @@ class BootCapability(HostCapability[HostBootInputs, BootState]):
     def _reboot(self, live: BootState, found: Sequence[Finding]) -> None:
         (one,) = found
         if self._inputs.reboot is RebootPolicy.REFUSE:
-            problem = f"{one.problem}; it is set for the next boot, and reboots are refused"
-            ways = "reboot it when nothing runs there (`sudo systemctl reboot`), then run again"
-            remedy = f"{ways}; or set preparation.reboot: allow"
-            raise refused(self.target, "boot.reboot-refused", problem, remedy)
+            raise refused(self.target, "boot.reboot-refused", why=one.problem)
         self._reporter.note(f"{self.target}: rebooting: {one.problem}")
         reboot(self._host, self._clock, live.boot_id, self._inputs.reboot_timeout_seconds)
 

@@ -10,13 +10,14 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import yaml
 
 from gpuclusters.cdi.model import CdiSpecInputs, VfioBackend
 from gpuclusters.core.adoption import value
-from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.finding import Finding, blocked, repair
 from gpuclusters.host.model import LiveFile, PciFunction
 
 # The mark of ownership is in the file itself: it is written and renamed together with the rest,
@@ -39,6 +40,7 @@ IOMMUFD_NODE = "/dev/iommu"
 # A runtime reads CDI specs as root; nobody else has to write them.
 MODE, OWNED_BY = "0644", "root:root"
 WRITE = "write"
+_repair = partial(repair, step=WRITE, remedy="find out who else writes it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,16 @@ def findings(spec: CdiSpecInputs, live: LiveCdi, *, written: bool) -> Iterator[F
     broken = [*device_findings(spec, live.functions)]
     yield from broken
     for name in conflicts(spec, live.others):
-        problem = f"another CDI spec defines the same device: {name}"
-        remedy = "remove that file or choose another kind; a name defined twice is unusable"
-        yield Finding("cdi.name-taken", problem, remedy, (spec.path,))
+        yield blocked("cdi.name-taken", spec.path, name=name)
     if live.file is None:
-        yield _repair(spec, "cdi.missing", "is gone", missing=True)
+        yield _repair("cdi.missing", spec.path, missing=True)
         return
     if not is_ours(live.file.content):
         if not written and not spec.adopt:
             mark = f"the annotation {OWNER_ANNOTATION}: {OWNER}"
-            problem = f"{spec.path}: the file is not ours (it lacks {mark})"
-            remedy = "move it away, or take it over (adopt), if it hands out the same"
-            yield Finding("cdi.file-foreign", problem, remedy, (spec.path,))
+            yield blocked("cdi.file-foreign", spec.path, mark=mark)
             return
-        yield _repair(spec, "cdi.file-replaced", "was replaced by a file that is not ours")
+        yield _repair("cdi.file-replaced", spec.path)
     elif not broken:
         yield from _content(spec, live.file, render(spec, live.functions).encode())
 
@@ -76,12 +74,11 @@ def findings(spec: CdiSpecInputs, live: LiveCdi, *, written: bool) -> Iterator[F
 def _content(spec: CdiSpecInputs, file: LiveFile, wanted: bytes) -> Iterator[Finding]:
     if file.content == wanted:
         if (file.mode, file.owner) != (MODE, OWNED_BY):
-            words = f"has mode and owner {file.mode} {file.owner}, not {MODE} {OWNED_BY}"
-            yield _repair(spec, "cdi.mode", words)
+            yield _repair("cdi.mode", spec.path, file=file, wanted=f"{MODE} {OWNED_BY}")
     elif devices_in(file.content) == devices_in(wanted):
-        yield _repair(spec, "cdi.nodes-changed", "has other VFIO nodes than those of its devices")
+        yield _repair("cdi.nodes-changed", spec.path)
     else:
-        yield _repair(spec, "cdi.devices-changed", "has another kind or other devices")
+        yield _repair("cdi.devices-changed", spec.path)
 
 
 def device_findings(spec: CdiSpecInputs, found: Mapping[str, PciFunction]) -> Iterator[Finding]:
@@ -89,29 +86,23 @@ def device_findings(spec: CdiSpecInputs, found: Mapping[str, PciFunction]) -> It
     groups: dict[str, str] = {}
     for device in spec.devices:
         address = device.pci_address
-        function, remedy = found[address], ""
+        function, group = found[address], found[address].iommu_group
+        told: dict[str, Any] = {"device": device, "group": group}
+        told["bound"] = function.driver or "no driver"
         if not function.present:
-            code, problem = "function-missing", f"there is no PCI function {address}"
-            remedy = "compare with `lspci -Dnn -d 10de:` on the host"
+            fault = "function-missing"
         elif function.driver != VFIO_DRIVER:
-            bound = function.driver or "no driver"
-            code, problem = "not-on-vfio", f"{address} is bound to {bound}, not to {VFIO_DRIVER}"
-            remedy = f"bind it with `driverctl set-override ADDRESS {VFIO_DRIVER}`"
-        elif (group := function.iommu_group) is None:
-            code, problem = "no-iommu-group", f"{address} is in no IOMMU group"
-            remedy = "switch the IOMMU on (intel_iommu=on or amd_iommu=on, and in the BIOS)"
+            fault = "not-on-vfio"
+        elif group is None:
+            fault = "no-iommu-group"
         elif group in groups:
-            both = f"{address} and {groups[group]} are both in IOMMU group {group}"
-            code, problem = "shared-iommu-group", f"{both}, so neither can be given to a VM alone"
-            remedy = "switch on ACS for the PCIe switches in the BIOS"
+            fault, told["other"] = "shared-iommu-group", groups[group]
         elif spec.vfio is VfioBackend.IOMMUFD and function.vfio_device is None:
-            has_no = f"{address} has no /dev/vfio/devices/vfio<n>"
-            code, problem = "no-iommufd", f"{has_no} with {IOMMUFD_NODE} beside it"
-            remedy = "boot a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, or write vfio: legacy"
+            fault = "no-iommufd"
         else:
             groups[group] = address
-        if remedy:
-            yield Finding(f"cdi.{code}", f"device {device.name}: {problem}", remedy, (address,))
+            continue
+        yield blocked(f"cdi.{fault}", address, **told)
 
 
 def render(spec: CdiSpecInputs, found: Mapping[str, PciFunction]) -> str:
@@ -143,11 +134,6 @@ def render(spec: CdiSpecInputs, found: Mapping[str, PciFunction]) -> str:
 
 def _gives(path: str) -> dict[str, Any]:
     return {"deviceNodes": [{"path": path, "type": "c", "permissions": "rw"}]}
-
-
-def _repair(spec: CdiSpecInputs, code: str, words: str, *, missing: bool = False) -> Finding:
-    remedy = "find out who else writes it"
-    return Finding(code, f"{spec.path} {words}", remedy, (spec.path,), Level.REPAIR, WRITE, missing)
 
 
 def parse(content: bytes) -> dict[str, Any] | None:

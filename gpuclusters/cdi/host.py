@@ -62,12 +62,8 @@ class CdiCapability(HostCapability[CdiSpecInputs, LiveCdi]):
         if live is None:
             return
         if not decide.is_ours(live.content):
-            lacks = f"it lacks the annotation {decide.OWNER_ANNOTATION}"
-            problem = (
-                f"{path} was replaced by a file that is not ours ({lacks}), so it is not removed"
-            )
-            remedy = "remove it by hand if nothing needs it, then destroy again"
-            raise refused(self.target, "cdi.file-foreign", problem, remedy)
+            mark = f"the annotation {decide.OWNER_ANNOTATION}"
+            raise refused(self.target, "cdi.file-foreign", path=path, case="removal", mark=mark)
         self._files.remove(path)
 
     def _write(self, live: LiveCdi, _found: Sequence[Finding]) -> None:

@@ -73,12 +73,26 @@ def listed() -> Mapping[str, Code]:
     return found
 
 
-def said(code: str, case: str = "", values: Mapping[str, Any] | None = None) -> tuple[str, str]:
-    """What is wrong and what to do, the latter as the end of a sentence, with these values in them."""
+def said(
+    code: str, case: str = "", values: Mapping[str, Any] | None = None, *, repaired: bool = False
+) -> tuple[str, str]:
+    """What is wrong and what to do, the latter as the end of a sentence, with these values in them.
+
+    `repaired`: what to do where `up` repairs it and that did not help, unless the case says what.
+    """
     row = listed()[code]
     if row.like and case not in row.cases and (case or not row.problem):
-        return said(row.like, case, values)
+        return said(row.like, case, values, repaired=repaired)
     told = row.cases[case] if case else row
+    problem = filled(told.problem or row.problem, values)
+    if repaired and not (case and told.do):
+        return problem, filled(row.stays, values)
+    do = filled(told.do or row.do, values).removesuffix(".")
+    return problem, do[:1].lower() + do[1:]
+
+
+def filled(text: str, values: Mapping[str, Any] | None) -> str:
+    """With values in their places; a place whose value is not told stays."""
 
     def value(place: re.Match[str]) -> str:
         name, *attributes = place[1].split(".")
@@ -88,16 +102,9 @@ def said(code: str, case: str = "", values: Mapping[str, Any] | None = None) -> 
         several = isinstance(known, list | tuple | dict)
         return ", ".join(map(str, known)) if several else str(known)
 
-    texts = told.problem or row.problem, (told.do or row.do).removesuffix(".")
-    problem, do = (VALUE.sub(value, text) for text in texts)
-    return problem, do[:1].lower() + do[1:]
+    return VALUE.sub(value, text)
 
 
 def remedy(code: str) -> str:
     """What to do about a code, as the end of a sentence."""
     return said(code)[1]
-
-
-def stays(code: str) -> str:
-    """What to do where repairing did not help."""
-    return listed()[code].stays

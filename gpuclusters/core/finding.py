@@ -1,7 +1,7 @@
 """A fault is a value: what is wrong, where, how bad it is, and which step repairs it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -48,20 +48,26 @@ class Finding:
         return {"code": self.code, "problem": self.problem, "path": path, "level": level}
 
 
-def blocked(
-    code: str, problem: str = "", path: Path = (), *, case: str = "", **values: Any
-) -> Finding:
-    """What forbids to go on, as it is listed with the code, where these values stand in what is said."""
-    known, remedy = codes.said(code, case, values)
-    return Finding(code, problem or known, remedy, path)
+def blocked(code: str, path: str = "", case: str = "", **values: Any) -> Finding:
+    """What forbids to go on, in the words that are listed with the code; they have places for the values."""
+    values = {"path": path, "where": "the host", **values}
+    return Finding(code, *codes.said(code, case, values), (path,) if path else ())
 
 
 def repair(
-    code: str, problem: str, step: str, remedy: str = "", path: str = "", *, missing: bool = False
+    code: str,
+    path: str = "",
+    case: str = "",
+    *,
+    step: str,
+    remedy: str = "",
+    missing: bool = False,
+    **values: Any,
 ) -> Finding:
-    """What a step of the capability puts right."""
-    remedy = remedy or codes.stays(code)
-    return Finding(code, problem, remedy, (path,) if path else (), Level.REPAIR, step, missing)
+    """What a step of the capability puts right, in the words that are listed with the code."""
+    problem, stays = codes.said(code, case, {"path": path, **values}, repaired=True)
+    about = (path,) if path else ()
+    return Finding(code, problem, remedy or stays, about, Level.REPAIR, step, missing)
 
 
 class Refused(Exception):  # noqa: N818 (what happened, not what kind of error it is)
@@ -80,8 +86,16 @@ class Refused(Exception):  # noqa: N818 (what happened, not what kind of error i
 
 
 def refused(
-    target: str, code: str, problem: str = "", remedy: str = "", *, case: str = "", **values: Any
+    target: str,
+    code: str,
+    problem: str = "",
+    remedy: str = "",
+    *,
+    path: str = "",
+    case: str = "",
+    **values: Any,
 ) -> Refused:
-    """A refusal for one reason; what it does not say itself is as it is listed with its code."""
-    known, do = codes.said(code, case, values)
-    return Refused(target, [Finding(code, problem or known, remedy or do)])
+    """A refusal for one reason, in the words that are listed with its code or in others."""
+    found = blocked(code, path, case, **values)
+    problem, remedy = problem or found.problem, remedy or found.remedy
+    return Refused(target, [replace(found, problem=problem, remedy=remedy)])

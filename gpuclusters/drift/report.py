@@ -1,6 +1,5 @@
 """Findings of drift, what nobody looked at, and the report of both, in a stable order."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -16,7 +15,6 @@ CODES: Final = {code: known for code, known in codes.listed().items() if known.s
 """Of what is looked for as drift."""
 _LONGEST = 400
 _MOST_LINES = 12
-_PLACES = re.compile(r"\{(where|what|declared|found)\}")
 
 
 class Group(StrEnum):
@@ -84,7 +82,9 @@ class Finding:
         if self.up:
             return "`gpu-clusters up --refresh`"
         # Not `format`, and at once: what a finding names may have braces in it.
-        return self.do or _PLACES.sub(lambda place: str(getattr(self, place[1])), self.known.do)
+        return self.do or codes.VALUE.sub(
+            lambda place: str(getattr(self, place[1], "…")), self.known.do
+        )
 
     @property
     def order(self) -> tuple[int | str, ...]:

@@ -6,6 +6,7 @@ leaves its own driver away where the host has one). Which GPUs a branch knows st
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from gpuclusters.boot import command_line
 from gpuclusters.boot.model import RebootPolicy
@@ -19,15 +20,13 @@ from gpuclusters.host.model import differing, sha256_of
 LEAST_FREE_MIB = 3072
 """Modules, libraries, the packages themselves, and an initramfs for every kernel."""
 _VFIO = "vfio-pci"
-_KERNEL_LOG = "look at `dmesg | grep -e NVRM -e Xid` on the host"
 _RESTARTS = ("boot", "restart")
 
 
 def gpu_count(found: int, declared: int, *, seen_by: str = "nvidia-smi") -> Iterator[Finding]:
     """Whether the host has as many GPUs as are declared."""
     if found != declared:
-        problem = f"{seen_by} shows {found} GPUs and {declared} are declared"
-        yield blocked("driver.gpu-count", problem)
+        yield blocked("driver.gpu-count", seen_by=seen_by, count=found, declared=declared)
 
 
 def generations(
@@ -39,20 +38,20 @@ def generations(
         known = sorted({i for i in pci_ids if gpu_products.generation(i) is one})
         if not known:
             continue
-        last = rke2_matrix.last_branch_for(one)
+        last, told = rke2_matrix.last_branch_for(one), {"gpus": known, "version": version}
         if branch > last and last != max(table):
-            knows = f"{version} does not know its GPUs ({', '.join(known)})"
-            other = remedy or f"write driver.branch: {last} for this pool"
-            yield Finding(
-                "driver.branch-unfit", f"{knows}: {last} is the last branch for {one}", other
-            )
-        problem = rke2_matrix.module_problem(modules, branch, one)
-        if problem:
+            yield _other(remedy, "driver.branch-unfit", last=last, generation=one, **told)
+        if problem := rke2_matrix.module_problem(modules, branch, one):
             is_closed = modules is ModulesPolicy.PROPRIETARY
-            other = str(model.Modules.OPEN if is_closed else model.Modules.PROPRIETARY)
-            text = f"its GPUs ({', '.join(known)}) {problem}; {version} has {modules} ones"
-            other = remedy or f"write driver.modules: {other} for this pool"
-            yield Finding("driver.modules-unfit", text, other)
+            other = model.Modules.OPEN if is_closed else model.Modules.PROPRIETARY
+            told |= {"have": problem, "modules": modules, "other": other}
+            yield _other(remedy, "driver.modules-unfit", **told)
+
+
+def _other(remedy: str, code: str, **values: Any) -> Finding:
+    """A fault of a driver that is declared for a pool; `remedy` where it is declared nowhere."""
+    found = blocked(code, **values)
+    return replace(found, remedy=remedy or found.remedy)
 
 
 def serving(
@@ -76,11 +75,8 @@ def serving(
         unfit = [*generations(pci_ids, int(branch), modules, version=named, remedy=remedy)]
         yield from unfit
     if not unfit and smi != 0:
-        problem = (
-            f"its driver serves no GPU: nvidia-smi ended with {smi}{f' ({said})' if said else ''}"
-        )
-        remedy = f"install a driver (driver.source: host does), or {_KERNEL_LOG}"
-        yield Finding("driver.not-serving", problem, remedy)
+        ended = f"{smi}{f' ({said})' if said else ''}"
+        yield blocked("driver.not-serving", case="of-others", ended=ended)
     elif not unfit:
         yield from gpu_count(shown, gpus)
 
@@ -90,12 +86,10 @@ def running(live: model.LiveDriver, *, own: bool) -> Iterator[Finding]:
     if live.nouveau:
         yield _nouveau()
     if live.loaded and live.smi:
-        problem = f"nvidia-smi ends with {live.smi}: {live.smi_said or 'nothing said'}"
-        remedy = "docs/rke2-hosts.md has what each exit status means"
-        yield Finding("driver.not-serving", problem, remedy)
+        said = live.smi_said or "nothing said"
+        yield blocked("driver.not-serving", case="exit-status", live=live, said=said)
     if own and live.loaded and live.module and live.loaded != live.module:
-        problem = f"the kernel runs driver {live.loaded}, {live.module} is installed"
-        yield repair("driver.loaded-other", problem, "restart")
+        yield repair("driver.loaded-other", step="restart", case="than-installed", live=live)
     if live.reboot_required:
         yield _waits(Level.WARN)
 
@@ -158,14 +152,12 @@ def differences(inputs: model.GpuDriverInputs, live: model.LiveDriver) -> Iterat
 
 
 def _nouveau() -> Finding:
-    return repair("driver.nouveau", "nouveau has its GPUs", "restart", path="nouveau")
+    return repair("driver.nouveau", "nouveau", step="restart")
 
 
 def _waits(level: Level) -> Finding:
-    problem = "the system waits for a restart, most often for a newer kernel"
     step = "boot" if level is Level.REPAIR else ""
-    remedy = "restart it while it is drained"
-    return Finding("driver.restart-required", problem, remedy, level=level, step=step)
+    return replace(repair("driver.restart-required", step=step), level=level)
 
 
 def _repairs(
@@ -173,15 +165,13 @@ def _repairs(
 ) -> Iterator[Finding]:
     changed = differing(contents(live), live.file)
     for path in sorted(changed):
-        yield repair("driver.file-changed", f"{path} differs", "files", path=path, missing=True)
+        yield repair("driver.file-changed", path, step="files", missing=True)
     if model.NOUVEAU_FILE in changed or live.initramfs != initramfs_digest():
-        problem = "the initramfs was not built without nouveau"
-        yield repair("driver.initramfs", problem, "initramfs", missing=True)
+        yield repair("driver.initramfs", step="initramfs", missing=True)
     if live.nouveau:
         yield _nouveau()
     if names := loose(live, wanted):
-        problem = f"packages are not held: {', '.join(names)}"
-        yield repair("driver.not-held", problem, "hold", missing=True)
+        yield repair("driver.not-held", step="hold", missing=True, names=names)
     if wanted is not None:
         yield from _packages(inputs, live, wanted)
 
@@ -191,49 +181,50 @@ def _packages(
 ) -> Iterator[Finding]:
     missing = wanted.missing(live)
     if wanted.stream and live.stream != wanted.stream:
-        text = f"the module stream is {live.stream or 'not set'} and not {wanted.stream}"
-        yield repair("driver.stream", text, "install", missing=not live.stream)
+        there = {"stream": live.stream or "not set", "wanted": wanted.stream}
+        yield repair("driver.stream", step="install", missing=not live.stream, **there)
     for name in missing:
         has = live.package.get(name)
-        text = f"the package {name} is {has or 'not there'}"
-        yield repair("driver.packages", text, "install", path=name, missing=has is None)
-    kind = "open" if live.loaded_open else "proprietary"
-    is_open = inputs.modules is model.Modules.OPEN
+        yield repair(
+            "driver.packages", name, step="install", missing=has is None, has=has or "not there"
+        )
     if not live.loaded:
-        yield repair("driver.not-loaded", "the kernel runs no driver", "load")
-    elif live.loaded != inputs.version or live.loaded_open is not is_open:
-        text = f"the kernel runs {kind} modules and not {inputs.modules} ones"
-        if live.loaded != inputs.version:
-            text = f"the kernel runs driver {live.loaded} and not {inputs.version}"
-        yield repair("driver.loaded-other", text, "restart", _KERNEL_LOG)
+        yield repair("driver.not-loaded", step="load")
+    elif live.loaded != inputs.version:
+        yield repair("driver.loaded-other", step="restart", live=live, inputs=inputs)
+    elif live.loaded_open is not (inputs.modules is model.Modules.OPEN):
+        kind = "open" if live.loaded_open else "proprietary"
+        yield repair(
+            "driver.loaded-other", step="restart", case="modules", kind=kind, inputs=inputs
+        )
     if live.module and live.module != (live.loaded or inputs.version) and missing:
-        text = f"module {live.module} is on the disk and {live.loaded or 'none'} in the kernel"
-        yield repair("driver.module-other", text, "install")
+        loaded = live.loaded or "none"
+        yield repair(
+            "driver.module-other", step="install", case="on-disk", live=live, loaded=loaded
+        )
     up = live.fabric_enabled and live.fabric_manager == "active"
     if inputs.nvswitch and not (up and wanted.fabric_manager not in missing):
         state = live.fabric_manager or "not there"
-        text = f"the fabric manager is {state}{'' if live.fabric_enabled else ' and not enabled'}"
-        is_missing = not live.fabric_manager
-        yield repair("driver.fabric-manager", text, "fabric", missing=is_missing)
+        state += "" if live.fabric_enabled else " and not enabled"
+        yield repair(
+            "driver.fabric-manager", step="fabric", missing=not live.fabric_manager, state=state
+        )
 
 
 def _machine(inputs: model.GpuDriverInputs, live: model.LiveDriver) -> Iterator[Finding]:
     if live.architecture != "x86_64":
-        yield blocked("driver.architecture", f"its processor is {live.architecture}")
+        yield blocked("driver.architecture", live=live)
     yield from gpu_count(len(live.gpu), inputs.gpus, seen_by="the PCI bus")
     if inputs.source is model.DriverSource.HOST and inputs.nvswitch is not bool(live.switch):
         declared = "some are" if inputs.nvswitch else "none is"
-        problem = f"it has {len(live.switch)} NVSwitches and {declared} declared"
-        yield blocked("driver.nvswitch-count", problem)
+        yield blocked("driver.nvswitch-count", count=len(live.switch), declared=declared)
     told = command_line.effective(command_line.split(live.command_line))
     taken = [gpu.address for gpu in live.gpu if gpu.driver == _VFIO]
     if "nvidia" in told.get("module_blacklist", "").split(",") or taken:
         why = f"{_VFIO} has {', '.join(taken)}" if taken else "module_blacklist=nvidia"
-        problem = f"it is prepared to pass its GPUs to virtual machines ({why})"
-        yield blocked("driver.passthrough", problem)
+        yield blocked("driver.passthrough", why=why)
     if live.free_mib < LEAST_FREE_MIB:
-        has = f"it has {live.free_mib} MiB free in /var or /boot"
-        yield blocked("driver.disk-full", f"{has}, and the driver needs {LEAST_FREE_MIB}")
+        yield blocked("driver.disk-full", live=live, least=LEAST_FREE_MIB)
 
 
 def _host_driver(
@@ -242,9 +233,7 @@ def _host_driver(
     if inputs.source is not model.DriverSource.HOST:
         there = live.module or ", ".join(model.others(live))
         if there:
-            problem = f"a driver is installed on the host ({there})"
-            why = "the operator leaves its own away where it finds one"
-            yield blocked("driver.installed", f"{problem}, and {why}")
+            yield blocked("driver.installed", there=there)
         return
     ids, modules = {gpu.pci_id for gpu in live.gpu}, ModulesPolicy(inputs.modules)
     yield from generations(ids, inputs.branch, modules, version=f"branch {inputs.branch}")
@@ -256,14 +245,10 @@ def _host_driver(
             yield Finding("driver.no-packages", problem, remedy)
         return
     if live.secure_boot and not wanted.signed:
-        yield blocked(
-            "driver.secure-boot",
-            "Secure Boot is on, and these modules are built on the host, so that nobody has signed them "
-            '("Key was rejected by service")',
-        )
+        yield blocked("driver.secure-boot")
     foreign = model.others(live, inputs.version or "")
     if foreign and not live.file:
-        yield blocked("driver.foreign", f"another driver is installed there: {', '.join(foreign)}")
+        yield blocked("driver.foreign", names=foreign)
 
 
 def disturbs(live: model.LiveDriver, repairs: Iterable[Finding]) -> bool:
@@ -275,38 +260,35 @@ def disturbs(live: model.LiveDriver, repairs: Iterable[Finding]) -> bool:
 def in_use(live: model.LiveDriver) -> Iterator[Finding]:
     """Who computes on its GPUs."""
     if live.user:
-        yield blocked("driver.in-use", f"its GPUs are in use by processes {', '.join(live.user)}")
+        yield blocked("driver.in-use", live=live)
 
 
 def _disturbed(
     inputs: model.GpuDriverInputs, live: model.LiveDriver, repairs: list[Finding], *, drained: bool
 ) -> Iterator[Finding]:
-    why = [one.problem for one in repairs if one.step in _RESTARTS]
+    why = "; ".join(one.problem for one in repairs if one.step in _RESTARTS)
     if why and inputs.reboot is RebootPolicy.REFUSE:
-        problem = f"it must be restarted: {'; '.join(why)}; and restarts are not allowed"
-        yield blocked("driver.restart-refused", problem)
+        yield blocked("driver.restart-refused", why=why)
     if not disturbs(live, repairs):
         return
     # On a node that can be drained they are pods, most often; whoever is left then is none.
     if not (live.node and inputs.control) or drained:
         yield from in_use(live)
     if live.node and not inputs.control:
-        problem = "it is a node of a cluster, and no server is known that could drain it"
-        yield blocked("driver.not-drainable", problem)
+        yield blocked("driver.not-drainable")
 
 
 def _serves(inputs: model.GpuDriverInputs, live: model.LiveDriver) -> Iterator[Finding]:
     """It serves all GPUs, which is more than being installed."""
     if live.module and live.module != inputs.version:
-        problem = f"the packages brought module {live.module}, and {inputs.version} is wanted"
-        remedy = (
-            "write the driver.version that the repository has, or set up one that has this version"
-        )
-        yield Finding("driver.module-other", problem, remedy)
+        yield blocked("driver.module-other", live=live, inputs=inputs)
     elif live.smi != 0 or len(live.shown) != inputs.gpus:
         known = known_errors.explain("driver", live.smi_said)
         cause = f"nvidia-smi exited with {live.smi}" if live.smi else "a GPU does not start"
         said = f" ({live.smi_said})" if live.smi_said else ""
-        does = f"driver {live.loaded} runs and serves {len(live.shown)} of {inputs.gpus} GPUs"
-        problem = f"{does}: {known.cause if known else cause}{said}"
-        yield Finding("driver.not-serving", problem, known.remedy if known else _KERNEL_LOG)
+        told: dict[str, Any] = {
+            "count": len(live.shown),
+            "why": f"{known.cause if known else cause}{said}",
+        }
+        found = blocked("driver.not-serving", live=live, inputs=inputs, **told)
+        yield replace(found, remedy=known.remedy) if known else found

@@ -142,7 +142,7 @@ def _release(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Findin
         case = "upgrade" if good else "installation"
         yield _found("release-pending", case, inputs=inputs, last=last, good=good[-1:])
     if live.installed and (fault := objects.upgrade_fault(live.installed, inputs.version)):
-        yield blocked("gpu-operator.version-jump", fault)
+        yield _found("version-jump", fault=fault)
 
 
 def _namespace(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:

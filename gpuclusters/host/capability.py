@@ -11,7 +11,7 @@ from gpuclusters.core.converge import (
     Step,
     poll,
 )
-from gpuclusters.core.finding import Finding, refused, repair
+from gpuclusters.core.finding import Finding, blocked, refused, repair
 from gpuclusters.host.model import MAX_CONTENT_BYTES, HostConnection, HostFileSpec, LiveFile
 from gpuclusters.host.remote import SshNodeFiles
 from gpuclusters.host.script import run_script
@@ -78,24 +78,22 @@ WRITE = "write"
 
 def findings(spec: HostFileSpec, live: LiveFile | None, *, written: bool) -> Iterator[Finding]:
     """How the file differs, without its content, which may be secret; `written`: by this resource, before."""
-    put_back = partial(repair, step=WRITE, remedy="find out who else writes it", path=spec.path)
+    remedy = "find out who else writes it"
+    put_back = partial(repair, path=spec.path, step=WRITE, remedy=remedy)
     if live is None:
-        yield put_back("host.file-missing", f"{spec.path} is gone", missing=True)
+        yield put_back("host.file-missing", missing=True)
         return
     content = spec.content.encode()
     if live.content != content:
-        problem = (
-            f"{spec.path} has other content from line {_first_difference(live.content, content)} on "
-            f"({len(live.content)} bytes instead of {len(content)}, sha256 {live.sha256[:12]})"
-        )
+        told: dict[str, Any] = {"bytes": len(live.content), "wanted": len(content)}
+        told |= {"line": _first_difference(live.content, content), "digest": live.sha256[:12]}
         if written:
-            yield put_back("host.file-changed", problem)
+            yield put_back("host.file-changed", **told)
         else:
-            remedy = "move it away, or make it equal"
-            yield Finding("host.file-foreign", problem, remedy, (spec.path,))
-    for what, there, here in (("mode", live.mode, spec.mode), ("owner", live.owner, spec.owner)):
+            yield blocked("host.file-foreign", spec.path, **told)
+    for kind, there, here in (("mode", live.mode, spec.mode), ("owner", live.owner, spec.owner)):
         if there != here:
-            yield put_back("host.file-mode", f"{spec.path} has {what} {there} instead of {here}")
+            yield put_back("host.file-mode", kind=kind, there=there, here=here)
 
 
 def _first_difference(there: bytes, here: bytes) -> int:
@@ -141,9 +139,10 @@ class FileCapability(HostCapability[HostFileSpec, LiveFile | None]):
             raise refused(
                 self.target,
                 "host.file-changed",
-                f"{path} was changed on the host since it was written here (sha256 "
-                f"{live.sha256[:12]} instead of {written[:12]}), so it is not removed",
-                "run a refresh to accept it as it is now and destroy again, or remove it by hand",
+                path=path,
+                case="removal",
+                digest=live.sha256[:12],
+                written=written[:12],
             )
         if live is not None:
             self._files.remove(path)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import yaml
 
-from gpuclusters.core.finding import Finding
+from gpuclusters.core.finding import Finding, blocked
 
 DRAINED = "gpu-clusters.dev/drained-for"
 """Annotation of a node that was closed by us, so that a later run opens it again."""
@@ -60,18 +60,13 @@ def clocks(area: str, host: int, servers: int) -> Iterator[Finding]:
     """Whether a host and the control plane that it joins have the same time."""
     difference = abs(host - servers)
     if difference > LONGEST_CLOCK_DIFFERENCE_SECONDS:
-        are = f"its clock and that of the control plane are {difference} s apart"
-        problem = f"{are}, so that certificates are not valid yet or any more"
-        remedy = "let chrony or systemd-timesyncd set both clocks (`timedatectl`)"
-        yield Finding(f"{area}.clock", problem, remedy)
+        yield blocked(f"{area}.clock", difference=difference)
 
 
 def name_taken(code: str, cluster: str, name: str, node: ClusterNode) -> Finding:
     """The cluster has a node of this name that the host is not."""
     state = "Ready" if node.ready else "not Ready"
-    problem = f"{cluster} has a node {name} already ({state}), and this host is not it"
-    gone = f"if that host is gone or was reinstalled, `kubectl delete node {name}` first"
-    return Finding(code, problem, f"give the host another name; {gone}")
+    return blocked(code, cluster=cluster, name=name, state=state)
 
 
 def readdressed(

@@ -6,7 +6,7 @@ Each check gives a row for each thing that it looks at.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from textwrap import indent
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from gpuclusters.cdi.model import VfioBackend
 from gpuclusters.compat.versions import older, parse_release
 from gpuclusters.core import codes
-from gpuclusters.core.finding import Finding, Level, Refused
+from gpuclusters.core.finding import Finding, Level, Refused, blocked
 from gpuclusters.fabric.answers import code_of_exit
 from gpuclusters.preflight.model import (
     Bar,
@@ -71,8 +71,8 @@ _FABRIC_CAUSES = {
     -22: "fabric-initialising",
 }
 
-Row = tuple[bool, str, str, str]
-"""Whether it is wrong, the code without its area, what was read, what was expected."""
+Row = tuple[bool, str, Mapping[str, Any]]
+"""Whether it is wrong, the code without its area, and what was read and expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,9 @@ def judge(facts: HostFacts, expects: Expects, stage: Stage) -> tuple[Finding, ..
     """Hold what was read against what is expected; what `up` stops at comes first."""
     context = CheckContext(facts, expects, stage)
     rows = chain.from_iterable(check(context) for check in _CHECKS)
-    found = [_finding(*row) for is_wrong, *row in rows if is_wrong and stage in stages(row[0])]
+    found = [
+        _finding(name, told) for is_wrong, name, told in rows if is_wrong and stage in stages(name)
+    ]
     return (*of_level(Level.BLOCK, found), *of_level(Level.WARN, found))
 
 
@@ -119,10 +121,13 @@ def stage_of(facts: HostFacts, expects: Expects) -> Stage:
     return Stage.PREPARED if taken else Stage.BARE
 
 
-def _finding(name: str, read: str, expected: str) -> Finding:
-    code = AREA + name
+def _finding(name: str, told: Mapping[str, Any]) -> Finding:
     level = Level.WARN if name in WARNINGS else Level.BLOCK
-    return Finding(code, f"{read}; expected {expected}", codes.listed()[code].do, level=level)
+    return replace(blocked(AREA + name, **told), level=level)
+
+
+def _row(is_wrong: object, name: str, /, **told: Any) -> Row:
+    return bool(is_wrong), name, told
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -133,32 +138,27 @@ def _machine(context: CheckContext) -> Iterator[Row]:
     """The account, the processor, memory, disk and clock."""
     facts, expects = context.facts, context.expects
     flags, pages_of = facts.cpu_flags, sorted(expects.huge_pages_1g.items())
-    yield not facts.root, "sudo-password", "`sudo -n` asks for a password", "none"
-    read = "the processor shows `hypervisor`"
-    yield "hypervisor" in flags, "host-is-virtual", read, "a physical machine"
-    read = "the processor shows neither vmx nor svm"
-    yield not flags & {"vmx", "svm"}, "virtualization-off", read, "one of them"
-    memory, least = facts.memory_kib, expects.memory_gib or 0
-    read = f"{memory // _GIB_IN_KIB} GiB of memory"
-    yield memory < least * _GIB_IN_KIB * (1 - _KEPT), "memory-short", read, f"{least} GiB"
+    yield _row(not facts.root, "sudo-password")
+    yield _row("hypervisor" in flags, "host-is-virtual")
+    yield _row(not flags & {"vmx", "svm"}, "virtualization-off")
+    least, has = expects.memory_gib or 0, facts.memory_kib // _GIB_IN_KIB
+    is_short = facts.memory_kib < least * _GIB_IN_KIB * (1 - _KEPT)
+    yield _row(is_short, "memory-short", has=has, least=least)
     nodes, wanted = len(facts.numa), expects.numa_nodes
-    other = bool(nodes and wanted and nodes != wanted)
-    yield other, "numa-nodes", f"{nodes} NUMA nodes", str(wanted)
+    other = nodes and wanted and nodes != wanted
+    yield _row(other, "numa-nodes", nodes=nodes, wanted=wanted)
     lacks = any(expects.huge_pages_1g.values()) and "pdpe1gb" not in flags
-    yield lacks, "huge-pages-unsupported", "the processor lacks pdpe1gb", "pages of 1 GiB"
+    yield _row(lacks, "huge-pages-unsupported")
     for number, pages in pages_of:
         node = facts.numa.get(int(number), NumaFact(0, 0))
-        room, node_name = node.memory_kib // _GIB_IN_KIB, f"NUMA node {number}"
-        more = f"more than the {pages} GiB to be reserved on it"
-        yield pages > room, "huge-pages-too-many", f"{node_name} has {room} GiB", more
-        read = f"{node_name}: {node.huge_pages_1g} huge pages of 1 GiB"
-        yield node.huge_pages_1g < pages, "huge-pages-short", read, str(pages)
+        room, told = node.memory_kib // _GIB_IN_KIB, {"number": number, "pages": pages}
+        yield _row(pages > room, "huge-pages-too-many", room=room, **told)
+        yield _row(node.huge_pages_1g < pages, "huge-pages-short", node=node, **told)
     free, room = facts.free_gib, expects.disk_gib
-    read = f"{free} GiB free in the root file system"
-    yield free is not None and free < room, "disk-short", read, f"{room} GiB"
+    yield _row(free is not None and free < room, "disk-short", free=free, room=room)
     offset, most = facts.clock_offset_seconds, expects.clock_offset_seconds
-    read = f"its clock is {abs(offset):.0f} s {'ahead' if offset > 0 else 'behind'}"
-    yield abs(offset) > most, "clock-skew", read, f"at most {most} s"
+    read = f"{abs(offset):.0f} s {'ahead' if offset > 0 else 'behind'}"
+    yield _row(abs(offset) > most, "clock-skew", offset=read, most=most)
 
 
 def _iommu(context: CheckContext) -> Iterator[Row]:
@@ -168,29 +168,25 @@ def _iommu(context: CheckContext) -> Iterator[Row]:
     handed_over = table in facts.acpi_tables if table else bool(facts.acpi_tables)
     # Groups are proof of both.
     off = not facts.iommu_groups
-    read = f"ACPI tables of an IOMMU: {_listed(sorted(facts.acpi_tables))}"
-    yield off and not handed_over, "iommu-firmware-off", read, table or "DMAR or IVRS"
+    told = {"tables": _listed(sorted(facts.acpi_tables)), "wanted": table or "DMAR or IVRS"}
+    yield _row(off and not handed_over, "iommu-firmware-off", **told)
     missed = context.stage is Stage.PREPARED or _is_told(facts)
     said = _listed(word for word in facts.command_line if "iommu" in word)
-    read = f"no IOMMU group; on the kernel's command line: {said}"
-    yield off and handed_over and missed, "iommu-off", read, "a group for every GPU"
+    yield _row(off and handed_over and missed, "iommu-off", said=said)
 
     gpus = {gpu.address for gpu in context.gpus()}
     ours = set(context.expects.functions)
     for group in dict.fromkeys(f.iommu_group for f in context.configured() if f.iommu_group):
         members = [f.address for f in context.configured() if f.iommu_group == group]
         together = [address for address in members if address in gpus]
-        read = f"IOMMU group {group} holds {_listed(map(name, together))}"
-        yield len(together) > 1, "acs-missing", read, "a group for each GPU"
+        gpu_names = _listed(map(name, together))
+        yield _row(len(together) > 1, "acs-missing", group=group, gpus=gpu_names)
         for function in facts.group_members(group):
             known = function.pci_id == PMC_SIERRA_MEMORY_CONTROLLER
-            yield (
-                function.address not in ours and _is_in_the_way(function),
-                "memory-controller-left-out" if known else "foreign-in-group",
-                f"{function.address} ({function.pci_id}, driver {function.driver or 'none'}) is in IOMMU "
-                f"group {group} with {_listed(map(name, members))}",
-                "only functions of this board",
-            )
+            fault = "memory-controller-left-out" if known else "foreign-in-group"
+            told = {"driver": function.driver or "none", "others": _listed(map(name, members))}
+            is_wrong = function.address not in ours and _is_in_the_way(function)
+            yield _row(is_wrong, fault, function=function, **told)
 
 
 def _is_told(facts: HostFacts) -> bool:
@@ -222,40 +218,37 @@ def _functions(context: CheckContext) -> Iterator[Row]:
         name, wanted = expects.name(address), expects.wanted_id(address)
         function = facts.functions.get(address)
         if function is None:
-            read = f"{name}: no PCI function"
-            yield True, "function-missing", read, wanted or "a PCI function"
+            yield True, "function-missing", {"name": name, "wanted": wanted or "a PCI function"}
             continue
-        read = f"{name}: PCI id {function.pci_id}"
-        yield function.pci_id != (wanted or function.pci_id), "wrong-function", read, wanted or ""
+        other = function.pci_id != (wanted or function.pci_id)
+        yield _row(other, "wrong-function", name=name, function=function, wanted=wanted)
         header = function.header.ljust(16, b"\xff")
-        read = f"{name}: revision {header[8]:02x}, header type {header[14]:02x}"
-        yield function.answers is False, "off-the-bus", read, "an ordinary header"
+        told = {"revision": f"{header[8]:02x}", "type": f"{header[14]:02x}"}
+        yield _row(function.answers is False, "off-the-bus", name=name, **told)
         driver = function.driver or "none"
-        yield driver != _VFIO, "not-on-vfio", f"{name}: driver {driver}", _VFIO
+        yield _row(driver != _VFIO, "not-on-vfio", name=name, driver=driver)
     kinds = {expects.gpu_pci_id: "GPU", expects.switch_pci_id: "NVSwitch"}
     configured = f"{len(expects.gpus)} GPUs and {len(expects.switches)} switches"
     for function in facts.functions.values():
         known = function.pci_id in kinds and function.address not in expects.functions
-        read = (
-            f"{kinds.get(function.pci_id)} {function.address} ({function.pci_id}) is not configured"
-        )
-        yield known, "unlisted-function", read, configured
+        kind = kinds.get(function.pci_id)
+        yield _row(known, "unlisted-function", kind=kind, function=function, configured=configured)
     for gpu in context.gpus():
         name = expects.name(gpu.address)
         if gpu.bars and gpu.answers is not False:
             for number, mib in sorted(expects.gpu_bars_mib.items()):
                 bar = gpu.bars.get(int(number), Bar(0, 0))
                 yield from _bar(f"{name}: BAR{number}", bar, mib * _MIB)
-        missing = gpu.resettable is False
-        yield missing, "reset-missing", f"{name}: no reset method", "flr or bus"
+        yield _row(gpu.resettable is False, "reset-missing", name=name)
 
 
 def _bar(name: str, bar: Bar, size: int) -> Iterator[Row]:
     placed = bar.size != 0 and bar.start != 0
     low = bar.size == size >= _FOUR_GIB > bar.start
-    yield not placed, "bar-not-placed", f"{name} has no address", _size(size)
-    yield placed and bar.size != size, "bar-size", f"{name} is {_size(bar.size)}", _size(size)
-    yield placed and low, "bar-below-4g", f"{name} begins at {bar.start:#x}", "above 4 GiB"
+    told = {"name": name, "wanted": _size(size)}
+    yield _row(not placed, "bar-not-placed", **told)
+    yield _row(placed and bar.size != size, "bar-size", size=_size(bar.size), **told)
+    yield _row(placed and low, "bar-below-4g", start=f"{bar.start:#x}", **told)
 
 
 def _size(size: int) -> str:
@@ -265,15 +258,14 @@ def _size(size: int) -> str:
 def _device_nodes(context: CheckContext) -> Iterator[Row]:
     """What VMs open: KVM, and the device nodes of the chosen backend."""
     nodes, backend = context.facts.nodes, context.expects.vfio
-    yield "/dev/kvm" not in nodes, "kvm-missing", "/dev/kvm is not there", "/dev/kvm"
+    yield _row("/dev/kvm" not in nodes, "kvm-missing")
     only_iommufd = backend is VfioBackend.IOMMUFD
     if only_iommufd and "/dev/iommu" not in nodes:
-        yield True, "iommufd-missing", "/dev/iommu is not there", "/dev/iommu"
+        yield True, "iommufd-missing", {}
         return
     # `auto` takes the new form only where both the machine and the function have it.
     iommufd = "/dev/iommu" in nodes and backend is not VfioBackend.LEGACY
-    node = "/dev/vfio/vfio"
-    yield node not in nodes and not iommufd, "vfio-node-missing", f"{node} is not there", node
+    yield _row("/dev/vfio/vfio" not in nodes and not iommufd, "vfio-node-missing")
     for function in context.configured():
         if iommufd and function.vfio_device is not None:
             node = f"/dev/vfio/devices/{function.vfio_device}"
@@ -281,76 +273,66 @@ def _device_nodes(context: CheckContext) -> Iterator[Row]:
             node = ""
         else:
             node = f"/dev/vfio/{function.iommu_group}"
-        read = f"{context.expects.name(function.address)}: {node or 'no VFIO device'} is not there"
         # One that is not on vfio-pci is told as that.
         missing = function.driver == _VFIO and node not in nodes
-        yield missing, "vfio-node-missing", read, node or "/dev/vfio/<group>"
+        told = {"case": "function", "name": context.expects.name(function.address)}
+        told |= {"node": node or "no VFIO device", "wanted": node or "/dev/vfio/<group>"}
+        yield _row(missing, "vfio-node-missing", **told)
 
 
 def _software(context: CheckContext) -> Iterator[Row]:
     """Drivers, versions and programs of the host."""
     facts, expects = context.facts, context.expects
     loaded = sorted(facts.modules & _HOST_DRIVERS)
-    read = f"loaded kernel modules: {_listed(loaded)}"
-    yield bool(loaded), "driver-loaded", read, "none of them"
-    users = _listed(f"{name or 'process'} ({pid})" for pid, name in facts.holders.items())
-    read = f"held open through the host's driver by {users}"
-    yield bool(facts.holders), "gpus-in-use", read, "nobody"
-    packages = sorted(p for p in facts.packages if _DRIVER_PACKAGE.fullmatch(p))
-    read = f"installed: {_listed(f'{name} {facts.packages[name]}' for name in packages)}"
-    yield bool(packages), "driver-installed", read, "no NVIDIA driver"
-    for name, program, label, found, least in (
-        ("kernel", "", "Linux", facts.kernel, expects.kernel_minimum),
-        ("qemu", "qemu-system-x86_64", "QEMU", facts.qemu, expects.qemu_minimum),
-        ("libvirt", "virsh", "libvirt", facts.libvirt, expects.libvirt_minimum),
+    yield _row(loaded, "driver-loaded", modules=loaded)
+    users = [f"{name or 'process'} ({pid})" for pid, name in facts.holders.items()]
+    yield _row(users, "gpus-in-use", users=users)
+    there = sorted(facts.packages.items())
+    packages = [f"{name} {has}" for name, has in there if _DRIVER_PACKAGE.fullmatch(name)]
+    yield _row(packages, "driver-installed", packages=packages)
+    for name, found, least in (
+        ("kernel", facts.kernel, expects.kernel_minimum),
+        ("qemu", facts.qemu, expects.qemu_minimum),
+        ("libvirt", facts.libvirt, expects.libvirt_minimum),
     ):
-        newer = f"{least} or newer"
         if found is None:
-            yield True, f"{name}-missing", f"no {program}", newer
+            yield True, f"{name}-missing", {"least": least}
         else:
             release = parse_release(least)
             old = release is not None and older(found, release)
-            yield old, f"{name}-old", f"{label} {found}", newer
-    firmware = "OVMF_CODE_4M.fd or OVMF_CODE.fd"
-    yield not facts.firmware, "ovmf-missing", "no OVMF image", firmware
-    commands = facts.commands
-    yield "systemctl" not in commands, "no-systemd", "no systemctl", "systemd"
-    managers = commands & {"apt-get", "dnf"}
-    yield not managers, "no-package-manager", "neither apt-get nor dnf", "one of them"
-    yield "fuser" not in commands, "fuser-missing", "no fuser", "fuser, of the package psmisc"
+            yield _row(old, f"{name}-old", found=found, least=least)
+    yield _row(not facts.firmware, "ovmf-missing")
+    yield _row("systemctl" not in facts.commands, "no-systemd")
+    yield _row(not facts.commands & {"apt-get", "dnf"}, "no-package-manager")
+    yield _row("fuser" not in facts.commands, "fuser-missing")
 
 
 def _fabric(context: CheckContext) -> Iterator[Row]:
     """`fmpm -l` gives a table with the configured modules in it. Only asked of a cluster that runs."""
-    fabric, table = context.facts.fabric, "a table of partitions"
+    fabric = context.facts.fabric
     if fabric is None:
         return
     if fabric.exit_status in _SHELL_NOT_FOUND:
-        yield True, "fabric-client-missing", "fmpm is not there", "fmpm"
+        yield True, "fabric-client-missing", {}
         return
     if fabric.exit_status:
         cause = _FABRIC_CAUSES.get(code_of_exit(fabric.exit_status), "fabric-failed")
         said = " ".join(fabric.output.split())[:160] or "nothing"
-        yield True, cause, f"`fmpm -l` ended with {fabric.exit_status} ({said})", table
+        yield True, cause, {"fabric": fabric, "said": said}
         return
     try:
         partitions = json.loads(fabric.output)["partitionInfo"]
         modules = {int(gpu["physicalId"]) for p in partitions for gpu in p["gpuInfo"]}
     except (ValueError, KeyError, TypeError):
-        yield True, "fabric-failed", "`fmpm -l` printed no table", table
+        yield True, "fabric-failed", {"case": "no-table"}
         return
     wanted = {int(module) for module in context.expects.gpus}
-    read = f"physical ids {sorted(modules)}"
-    yield bool(modules - wanted), "fabric-modules", read, f"the modules {sorted(wanted)}"
-    missing = sorted(wanted - modules)
-    most = context.expects.partitions or len(partitions)
-    none_with = f", none with the modules {_listed(map(str, missing))}" if missing else ""
-    yield (
-        bool(missing) or len(partitions) < most,
-        "fabric-partitions",
-        f"{len(partitions)} partitions{none_with}",
-        f"{most}" + (", every module in one" if missing else ""),
-    )
+    told = {"found": sorted(modules), "wanted": sorted(wanted)}
+    yield _row(modules - wanted, "fabric-modules", **told)
+    missing, most = sorted(wanted - modules), context.expects.partitions or len(partitions)
+    case, counts = "modules" if missing else "", {"count": len(partitions), "most": most}
+    is_short = missing or len(partitions) < most
+    yield _row(is_short, "fabric-partitions", case=case, missing=missing, **counts)
 
 
 _CHECKS = (_machine, _iommu, _functions, _device_nodes, _software, _fabric)

@@ -38,7 +38,6 @@ _SERVER_PORTS = (API_PORT, SUPERVISOR_PORT, 2379, 2380)
 _join = partial(repair, step="join")
 _settle = partial(repair, step="settle")
 _OTHER_CLUSTERS = ("k3s.service", "k3s-agent.service", "kubelet.service")
-_UNINSTALL = "run `rke2-uninstall.sh` there first"
 
 
 def findings(
@@ -62,7 +61,7 @@ def findings(
 def machine(live: LiveHost, *, selinux: bool) -> Iterator[Finding]:
     """What no host with RKE2 may be, at any time."""
     if live.architecture not in ("", "x86_64"):
-        yield blocked("rke2.architecture", f"its processor is {live.architecture}")
+        yield blocked("rke2.architecture", live=live)
     if not live.default_route:
         yield blocked("rke2.default-route")
     if live.firewalld == "active":
@@ -74,31 +73,23 @@ def machine(live: LiveHost, *, selinux: bool) -> Iterator[Finding]:
     if live.selinux == "Enforcing" and not live.selinux_policy:
         yield blocked("rke2.selinux-policy")
     if live.stub:
-        problem = (
-            f"{', '.join(live.stub)} takes the place of all that RKE2 writes for containerd, which then "
-            "does not start"
-        )
-        remedy = 'remove it, or begin it with {{ template "base" . }}; a toolkit left it there'
-        yield Finding("rke2.containerd-template", problem, remedy, live.stub)
+        found = blocked("rke2.containerd-template", live=live, base='{{ template "base" . }}')
+        yield replace(found, path=live.stub)
 
 
 def bare_machine(role: Role, live: LiveHost) -> Iterator[Finding]:
     """What keeps RKE2 from a host on which there is none yet."""
     if others := [unit for unit in live.runs if unit in _OTHER_CLUSTERS]:
-        problem = f"{', '.join(others)} runs there: the host is a node of another cluster"
-        yield blocked("rke2.other-cluster", problem)
+        yield blocked("rke2.other-cluster", units=others)
     taken = live.ports & {KUBELET_PORT, *(_SERVER_PORTS if role is Role.SERVER else ())}
     if taken and not others:
-        ports = ", ".join(map(str, sorted(taken)))
-        problem = f"something listens on port {ports} already, which RKE2 needs"
-        yield blocked("rke2.port-in-use", problem)
+        yield blocked("rke2.port-in-use", ports=sorted(taken))
     if "docker.service" in live.runs:
         yield blocked("rke2.docker")
     if live.cgroup == "v1":
         yield blocked("rke2.cgroup-v1")
     if live.free_mib < LEAST_FREE_MIB:
-        problem = f"{live.free_mib} MiB are free in /var/lib/rancher; images need {LEAST_FREE_MIB}"
-        yield blocked("rke2.disk-space", problem)
+        yield blocked("rke2.disk-space", live=live, least=LEAST_FREE_MIB)
     if not live.apparmor_parser:
         yield blocked("rke2.apparmor-parser")
     if not live.kernel_modules_extra:
@@ -111,12 +102,10 @@ def release(live: LiveHost, wanted: Version) -> Iterator[Finding]:
         return
     installed = live.release()
     problem = releases.step_problem(installed, wanted) if installed else None
-    is_ = f"RKE2 is {live.version}" if live.version else "RKE2 is not installed"
-    yield (
-        blocked("rke2.upgrade-path", problem)
-        if problem
-        else _join("rke2.version", f"{is_} instead of {wanted}")
-    )
+    if problem:
+        yield blocked("rke2.upgrade-path", problem=problem)
+    else:
+        yield _join("rke2.version", there=live.version or "not installed", wanted=wanted)
 
 
 def certificate(role: Role, live: LiveHost) -> Iterator[Finding]:
@@ -126,18 +115,15 @@ def certificate(role: Role, live: LiveHost) -> Iterator[Finding]:
     ends = datetime.fromisoformat(live.expires)
     days = (ends - datetime.fromtimestamp(live.clock, UTC)).days
     if days < CERTIFICATE_DAYS:
-        left = f", in {days} days" if days >= 0 else ""
-        state = f"{'end' if left else 'ended'} on {ends:%Y-%m-%d}{left}"
-        problem = f"its certificates {state}; RKE2 renews them when it starts"
-        remedy = f"`sudo systemctl restart {role.unit}`, one host after the other"
-        yield Finding("rke2.certificate-expires", problem, remedy, level=Level.WARN)
+        case, date = "" if days >= 0 else "ended", f"{ends:%Y-%m-%d}"
+        found = blocked("rke2.certificate-expires", case=case, date=date, days=days, role=role)
+        yield replace(found, level=Level.WARN)
 
 
 def unit(role: Role, live: LiveHost) -> Iterator[Finding]:
     """RKE2 does not run."""
     if not is_active(live, role):
-        state = live.active.get(role) or "not there"
-        yield _join("rke2.unit-inactive", f"{role.unit} is {state}", path=role.unit)
+        yield _join("rke2.unit-inactive", role.unit, state=live.active.get(role) or "not there")
 
 
 def is_active(live: LiveHost, role: Role) -> bool:
@@ -193,32 +179,27 @@ def majority(inputs: Rke2NodeInputs, servers: Mapping[str, ClusterNode]) -> Iter
     rest = {name: node for name, node in servers.items() if name != inputs.node_name}
     down = sorted(name for name, node in rest.items() if not node.ready)
     if inputs.node_name in servers and down and len(down) * 2 >= len(rest):
-        problem = f"without it the servers lose their majority: {', '.join(down)} not Ready"
-        yield blocked("rke2.majority-lost", problem)
+        yield blocked("rke2.majority-lost", down=down)
 
 
 def _installed(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
     other = Role.AGENT if inputs.role is Role.SERVER else Role.SERVER
     if live.method == "rpm":
-        problem = "RKE2 is installed there from RPM packages, which do not mix with an archive"
-        yield Finding("rke2.rpm", problem, _UNINSTALL)
+        yield blocked("rke2.rpm")
     if live.owner and live.owner != inputs.natural_id:
-        yield blocked("rke2.other-owner", f"RKE2 on it belongs to {live.owner}")
+        yield blocked("rke2.other-owner", live=live)
     elif live.version and not live.owner and not inputs.adopt:
-        problem = f"RKE2 {live.version} is there already and no stack of ours installed it"
-        yield blocked("rke2.foreign", problem)
+        yield blocked("rke2.foreign", live=live)
     if live.active.get(other) in ("active", "activating"):
-        problem = f"it runs as {other}, and is to be {inputs.role}"
-        yield Finding("rke2.other-role", problem, f"{_UNINSTALL}: a host cannot be both")
+        yield blocked("rke2.other-role", other=other, inputs=inputs)
 
 
 def _cluster(inputs: Rke2NodeInputs, live: LiveHost, cluster: LiveCluster) -> Iterator[Finding]:
     node = cluster.node
     if cluster.unreachable:
-        yield blocked("rke2.unreachable", f"it does not reach the servers ({cluster.unreachable})")
+        yield blocked("rke2.unreachable", cluster=cluster)
     if cluster.rival:
-        problem = f"the cluster lives on {cluster.rival}; this host would make another with the same token"
-        yield blocked("rke2.second-cluster", problem)
+        yield blocked("rke2.second-cluster", cluster=cluster)
     if node is not None and not live.owner and not inputs.adopt:
         yield nodes.name_taken("rke2.node-exists", inputs.cluster, inputs.node_name, node)
     if cluster.clock is not None:
@@ -227,33 +208,22 @@ def _cluster(inputs: Rke2NodeInputs, live: LiveHost, cluster: LiveCluster) -> It
         with suppress(ValueError):  # a release that is none of RKE2's
             skew = releases.skew_problem(parse_version(server.version), inputs.wanted)
             if skew is not None:
-                remedy = "upgrade the servers first; `gpu-clusters up` does so in this order"
-                yield Finding("rke2.version-skew", f"{name}: {skew}", remedy)
+                yield blocked("rke2.version-skew", name=name, skew=skew)
 
 
 def _host_repairs(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
     yield from release(live, inputs.wanted)
     for path in sorted(differing(inputs, live)):
-        yield _join("rke2.file-changed", f"{path} differs", path=path)
+        yield _join("rke2.file-changed", path)
     yield from unit(inputs.role, live)
     if releases.CONTAINERD_DROP_IN in inputs.contents() and live.drop_ins is False:
-        problem = (
-            f"{releases.CONTAINERD_CONFIG} does not import {releases.CONTAINERD_DROP_INS}/*.toml: "
-            f"Kata's handler and {releases.CONTAINERD_DROP_IN} are ignored"
-        )
-        remedy = (
-            "write another version (docs/caas-kubernetes.md says which import them), and take templates of "
-            "your own away: " + ", ".join(releases.CONTAINERD_TEMPLATES)
-        )
         path = releases.CONTAINERD_DROP_IN
-        yield _join("rke2.drop-in-ignored", problem, remedy=remedy, path=path)
+        yield _join("rke2.drop-in-ignored", path, releases=releases)
     if 0 < live.inotify < LEAST_INOTIFY_INSTANCES:
-        is_ = f"fs.inotify.max_user_instances is {live.inotify}"
-        problem = f"{is_} and not {LEAST_INOTIFY_INSTANCES}"
-        remedy = f"find what lowers it after {releases.INOTIFY} (`sysctl --system`)"
-        yield Finding("rke2.inotify", problem, remedy, level=Level.WARN)
+        found = blocked("rke2.inotify", live=live, least=LEAST_INOTIFY_INSTANCES)
+        yield replace(found, level=Level.WARN)
     if live.applied != inputs.digest:
-        yield _join("rke2.not-joined", "it has not joined with its present configuration")
+        yield _join("rke2.not-joined")
 
 
 def _node_repairs(
@@ -264,11 +234,11 @@ def _node_repairs(
         return
     name = inputs.node_name
     if label_changes(inputs, before, node):
-        yield _settle("rke2.labels", f"node {name} has other labels", path=name)
+        yield _settle("rke2.labels", name)
     if node_taints(inputs, before, node):
-        yield _settle("rke2.taints", f"node {name} has other taints", path=name)
+        yield _settle("rke2.taints", name)
     if node.drained_for:
-        yield _settle("rke2.drained", f"node {name} was closed for {node.drained_for}", path=name)
+        yield _settle("rke2.drained", name, node=node)
 
 
 def label_changes(
@@ -290,14 +260,11 @@ def node_taints(
 
 def _node(inputs: Rke2NodeInputs, node: ClusterNode | None) -> Iterator[Finding]:
     if node is None:
-        problem, remedy = "no node has come up", "look at the kubelet's log on the host"
+        case = "none"
     elif not node.ready:
-        problem = f"node {inputs.node_name} is not Ready"
-        cause = "most often its Cilium pod cannot start"
-        remedy = f"`kubectl describe node {inputs.node_name}`: {cause}"
+        case = "not-ready"
     elif node.version != inputs.version:
-        problem = f"node {inputs.node_name} still runs {node.version}"
-        remedy = "look whether another installation of RKE2 is on the host's PATH"
+        case = "other-release"
     else:
         return
-    yield _join("rke2.node-not-ready", problem, remedy=remedy, path=inputs.node_name)
+    yield _join("rke2.node-not-ready", inputs.node_name, case, node=node)

@@ -83,9 +83,7 @@ class Rke2Capability(HostCapability[Rke2NodeInputs, LiveNode]):
     def remove(self) -> None:
         inputs, live = self._inputs, self.inspect([])
         if live.owner and live.owner != inputs.natural_id:
-            problem = f"RKE2 on it belongs to {live.owner}, not to {inputs.natural_id}"
-            remedy = "leave it to that stack and take this resource out with `pulumi state delete`"
-            raise refused(self.target, "rke2.other-owner", problem, remedy)
+            raise refused(self.target, "rke2.other-owner", case="removal", live=live, inputs=inputs)
         there = [one for one in self.others if one.is_installed()]
         control = answering(there, self._clock, self._reporter) if there else None
         # Without a mark and without RKE2 the host was reinstalled; only its node may be left.

@@ -5,8 +5,9 @@ Sources: Docker's documentation of rootless mode, Ubuntu 24.04 (AppArmor and use
 """
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
-from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, blocked, repair
 from gpuclusters.driver import decide as driver
 from gpuclusters.host.model import differing
@@ -27,13 +28,10 @@ _RESTRICTION = "kernel.apparmor_restrict_unprivileged_userns"
 _ROOTFUL = ("docker.service", "docker.socket")
 _PACKAGED = ("/usr/bin/rootlesskit", "/usr/local/bin/rootlesskit")
 
-Lack = tuple[str, str, str, str]
-"""The step that brings it, the code without its area, what is wrong, and what an administrator types."""
-
 
 def findings(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
     """How a host differs from its inputs, and what forbids to change it."""
-    lacks = [_finding(inputs, live, *lack) for lack in _lacks(inputs, live)]
+    lacks = [*_lacks(inputs, live)]
     yield from _machine(inputs, live)
     yield from driver.serving(
         inputs.gpus,
@@ -45,11 +43,8 @@ def findings(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding
         said=live.smi_said,
     )
     yield from _account(inputs, live)
-    running = live.docker_info.containers
-    if running and any(one.step == "manager" for one in lacks):
-        told = f"systemd of {inputs.account} has to be restarted"
-        problem = f"{told}, and {running} containers of the account run"
-        yield blocked("rootless.containers-running", problem)
+    if live.docker_info.containers and any(one.step == "manager" for one in lacks):
+        yield blocked("rootless.containers-running", inputs=inputs, live=live)
     yield from lacks
 
 
@@ -67,273 +62,223 @@ def next_range(live: LiveRootless) -> int:
 
 def _machine(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
     if live.system != "ubuntu":
-        is_ = f"{live.system or 'an unknown system'} {live.release}"
-        yield blocked("rootless.system", f"it runs {is_}, and only Ubuntu is prepared")
+        yield blocked("rootless.system", live=live, system=live.system or "an unknown system")
     if live.architecture != "x86_64":
-        yield blocked("rootless.architecture", f"its processor is {live.architecture}")
+        yield blocked("rootless.architecture", live=live)
     if live.cgroup == "v1":
-        problem = "it has cgroup v1, where nothing can be delegated to an account"
-        yield blocked("rootless.cgroup-v1", problem)
+        yield blocked("rootless.cgroup-v1")
     if live.user_unit:
         return
     if live.free_mib is not None and live.free_mib < LEAST_FREE_MIB:
-        has = f"it has {live.free_mib} MiB free where {inputs.account} keeps images"
-        yield blocked("rootless.disk-full", f"{has}, and {LEAST_FREE_MIB} are needed")
-    taken = ", ".join(f"port {port}" for port in sorted(live.ports & set(inputs.ports)))
+        yield blocked("rootless.disk-full", inputs=inputs, live=live, least=LEAST_FREE_MIB)
+    taken = [f"port {port}" for port in sorted(live.ports & set(inputs.ports))]
     if taken and not live.docker_info.containers:
-        problem = f"something listens on {taken} already, which its node publishes"
-        yield blocked("rootless.port-taken", problem)
+        yield blocked("rootless.port-taken", taken=taken)
 
 
 def _account(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
-    account, containers = inputs.account, live.rootful_container
+    containers, block = live.rootful_container, partial(blocked, inputs=inputs, live=live)
     if live.uid == 0:
-        yield blocked("rootless.account-root", f"{account} is root there")
+        yield block("rootless.account-root")
     elif live.uid is not None and (not live.local or live.uid > _HIGHEST_UID):
-        yield blocked(
-            "rootless.account-of-directory",
-            f"{account} (uid {live.uid}) comes from OS Login or a directory: it has no range of "
-            "subordinate ids, and rootless Docker would end up as root's",
-        )
+        yield block("rootless.account-of-directory")
     if containers:
-        has = f"{len(containers)} containers ({', '.join(containers[:3])})"
-        problem = f"Docker runs as root there and has {has}: somebody uses it"
-        yield blocked("rootless.docker-in-use", problem)
+        yield block("rootless.docker-in-use", count=len(containers), first=containers[:3])
     if live.nerdctl:
-        yield Finding(
-            "rootless.nerdctl",
-            "rootless containerd of nerdctl runs under the same account (dockerd-rootless.sh conflicts "
-            "with containerd-rootless.sh)",
-            f"run `containerd-rootless-setuptool.sh uninstall` as {account} and remove "
-            f"{live.runtime_directory}/containerd-rootless, or use another account",
-        )
+        yield block("rootless.nerdctl")
     if live.namespaces and "subuid" not in live.namespaces and "newuidmap" not in live.namespaces:
         restricted = live.sysctl.get(_RESTRICTION) == "1"
         why = (
             "AppArmor restricts user namespaces" if restricted else "no user namespace can be made"
         )
-        remedy = (
-            "load its profile (`sudo apparmor_parser -r /etc/apparmor.d/rootlesskit`), or install the "
-            "package apparmor anew; `sysctl user.max_user_namespaces` must not be 0"
-        )
-        if live.rootlesskit and live.rootlesskit not in _PACKAGED:
-            ours = "use Docker's packages, whose rootlesskit at /usr/bin has a profile"
-            remedy = f"{ours}, and not {live.rootlesskit}"
-        problem = f"{why}: `rootlesskit true` says {live.namespaces!r}"
-        yield Finding("rootless.user-namespaces", problem, remedy)
+        unpackaged = live.rootlesskit and live.rootlesskit not in _PACKAGED
+        case = "unpackaged" if unpackaged else ""
+        yield block("rootless.user-namespaces", case=case, why=why, said=repr(live.namespaces))
     try:
         files.daemon_configuration(live.daemon_json)
     except ValueError as error:
-        code, path = "rootless.daemon-json-unreadable", f"{live.home}/{files.DAEMON_JSON}"
-        remedy = f"repair or remove it on the host (`python3 -m json.tool {path}`)"
-        yield Finding(code, f"{live.home}/{error}", remedy, (path,))
+        path = f"{live.home}/{files.DAEMON_JSON}"
+        yield block("rootless.daemon-json-unreadable", path, error=error)
 
 
-def _finding(
-    inputs: RootlessHostInputs, live: LiveRootless, step: str, name: str, problem: str, command: str
+def _lack(
+    inputs: RootlessHostInputs,
+    live: LiveRootless,
+    step: str,
+    name: str,
+    command: str = "",
+    path: str = "",
+    case: str = "",
+    **values: Any,
 ) -> Finding:
     """What a step brings; where an administrator prepares the host, with the command that he types."""
-    code, path = f"rootless.{name}", problem.partition(" ")[0] if name == "file-changed" else ""
+    code, values = f"rootless.{name}", {"inputs": inputs, "live": live, **values}
+    brought = repair(code, path, case, step=step, **values)
     if inputs.sudo or step in OWN_STEPS:
-        return repair(code, problem, step, codes.stays(code).format(live=live), path)
-    about = (path,) if path else ()
-    return Finding(code, problem, f"ask an administrator to run: `{command}`", about)
+        return brought
+    return Finding(code, brought.problem, f"ask an administrator to run: `{command}`", brought.path)
 
 
-def _lacks(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Lack]:
-    account = inputs.account
+def _lacks(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
+    account, lack = inputs.account, partial(_lack, inputs, live)
     if live.uid is None:
         made = f"useradd --create-home --shell /bin/bash {account}"
-        yield "account", "account-missing", f"there is no account {account}", made
+        yield lack("account", "account-missing", made)
     yield from _system(inputs, live)
     if live.uid is None:
         return
     yield from _user(inputs, live)
     if files.TOOLKIT[1] in live.package:
-        yield from _toolkit(live)
+        yield from _toolkit(inputs, live)
     if live.manager == "active" and live.bus:
         yield from _daemon(inputs, live)
     elif live.manager == "active":
-        bus = f"`systemctl --user`: no bus at {live.runtime_directory}/bus"
-        problem = f"systemd of {account} cannot be reached ({bus})"
-        yield "manager", "user-bus", problem, f"systemctl restart user@{live.uid}.service"
+        yield lack("manager", "user-bus", f"systemctl restart user@{live.uid}.service")
 
 
-def _system(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Lack]:
+def _system(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
     missing, loose = files.missing_packages(inputs, live), files.not_held(live)
+    lack = partial(_lack, inputs, live)
     if missing:
-        problem = f"packages are missing or of another version: {', '.join(missing)}"
-        yield "packages", "packages", problem, files.install_command(missing)
+        yield lack("packages", "packages", files.install_command(missing), names=[*missing])
     yield from _files(inputs, live)
     if loose and not missing:
-        problem = (
-            "the next upgrade may bring another kernel or daemon, and the driver would have no module: "
-            f"not held: {', '.join(loose)}"
-        )
-        yield "hold", "not-held", problem, f"apt-mark hold {' '.join(loose)}"
+        yield lack("hold", "not-held", f"apt-mark hold {' '.join(loose)}", loose=loose)
     units = live.rootful | {
         unit
         for unit in _ROOTFUL
         if live.active.get(unit) in ("active", "activating") or live.enabled.get(unit) == "enabled"
     }
     if units and not live.rootful_container:
-        problem = (
-            f"Docker runs as root there or may be started so ({', '.join(sorted(units))}): tools of "
-            "the account would find it and be root without a word"
-        )
         off = "systemctl disable --now docker.socket docker.service && rm -f /var/run/docker.sock"
-        yield "rootful", "docker-as-root", problem, off
+        yield lack("rootful", "docker-as-root", off, units=sorted(units))
 
 
-def _files(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Lack]:
-    wanted = files.host_files(inputs.account)
+def _files(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
+    wanted, lack = files.host_files(inputs.account), partial(_lack, inputs, live, "files")
 
     def written(path: str, *then: str) -> str:
         return " && ".join([files.write_command(path, wanted[path]), *then])
 
     if names := " ".join(sorted(live.module_missing)):
         command = written(files.MODULES_FILE, f"modprobe -a {names}")
-        yield "files", "kernel-modules", f"kernel modules are not loaded: {names}", command
+        yield lack("kernel-modules", command, names=names)
     wrong = [
         f"{name} is {live.sysctl.get(name) or 'unknown'}"
         for name, fit in files.SYSCTL.items()
         if live.sysctl.get(name) not in fit
     ]
     if wrong:
-        problem = f"kernel parameters do not fit: {', '.join(wrong)}"
         command = written(files.SYSCTL_FILE, "sysctl --system")
-        yield "files", "kernel-parameters", problem, command
+        yield lack("kernel-parameters", command, wrong=wrong)
     if live.enabled.get(unit := files.BOOT_UNIT) != "enabled":
-        problem = f"{unit} is not enabled: after a restart the daemon would not see the GPUs"
         then = ("systemctl daemon-reload", f"systemctl enable {unit}")
-        yield "files", "boot-unit", problem, written(files.BOOT_UNIT_FILE, *then)
+        yield lack("boot-unit", written(files.BOOT_UNIT_FILE, *then), unit=unit)
     # An administrator's own files may say the same in other words: what counts is the effect.
     if inputs.sudo:
         for path in sorted(differing(wanted, live.file)):
-            yield "files", "file-changed", f"{path} differs", ""
+            yield lack("file-changed", path=path)
         if live.applied != files.host_digest(inputs.account):
-            yield "files", "files-not-applied", "the files in /etc have not taken effect", ""
+            yield lack("files-not-applied")
     elif not live.linger and files.DELEGATE_FILE not in live.file:
-        problem = (
-            f"it is not known whether the controllers {' '.join(files.CONTROLLERS)} are delegated"
-        )
         command = written(files.DELEGATE_FILE, "systemctl daemon-reload")
-        yield "files", "delegation", problem, command
+        controllers = " ".join(files.CONTROLLERS)
+        yield lack("delegation", command, case="unknown", controllers=controllers)
 
 
-def _user(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Lack]:
+def _user(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
     account, service = inputs.account, f"user@{live.uid}.service"
+    lack = partial(_lack, inputs, live)
     if not _enough(live.subuid) or not _enough(live.subgid):
         ids = f"{next_range(live)}-{next_range(live) + LEAST_IDS - 1}"
-        problem = (
-            f"{account} has no {LEAST_IDS} subordinate ids of users and groups (`getsubids "
-            f"{account}`): rootless Docker cannot map the users of an image"
-        )
         command = f"usermod --add-subuids {ids} --add-subgids {ids} {account}"
-        yield "ids", "subordinate-ids", problem, command
-    lacking = sorted(set(files.CONTROLLERS) - live.controllers)
+        yield lack("ids", "subordinate-ids", command, least=LEAST_IDS)
+    lacking = " ".join(sorted(set(files.CONTROLLERS) - live.controllers))
     file = files.DELEGATE_FILE
     delegation = files.write_command(file, files.host_files(account)[file])
     restart = f"{delegation} && systemctl daemon-reload && systemctl restart {service}"
     if not live.linger:
-        problem = f"{account} does not linger: the cluster would end when it logs out"
-        yield "linger", "not-lingering", problem, f"loginctl enable-linger {account}"
+        yield lack("linger", "not-lingering", f"loginctl enable-linger {account}")
     elif live.manager != "active":
-        yield "manager", "user-manager", f"{service} is {live.manager or 'not there'}", restart
+        yield lack("manager", "user-manager", restart, state=live.manager or "not there")
     elif lacking:
-        problem = (
-            f"the controllers {' '.join(lacking)} are not delegated to {service} "
-            '("cpu controller needs to be delegated")'
-        )
-        yield "manager", "delegation", problem, restart
+        yield lack("manager", "delegation", restart, controllers=lacking)
 
 
 def _enough(ranges: Ranges) -> bool:
     return sum(count for _, count in ranges) >= LEAST_IDS
 
 
-def _toolkit(live: LiveRootless) -> Iterator[Lack]:
+def _toolkit(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
+    lack = partial(_lack, inputs, live)
     if live.runtime_mode != "cdi" or live.no_cgroups:
         said = "has no-cgroups" if live.no_cgroups else f"mode is {live.runtime_mode or 'not set'}"
-        problem = (
-            f"NVIDIA's container runtime is not in CDI mode ({said}): in a rootless daemon it ends with "
-            '"bpf_prog_query(BPF_CGROUP_DEVICE) failed: operation not permitted"'
-        )
         command = (
             "nvidia-ctk config --in-place --set nvidia-container-runtime.mode=cdi --set "
             "nvidia-container-cli.no-cgroups=false"
         )
-        yield "runtime", "runtime-mode", problem, command
+        yield lack("runtime", "runtime-mode", command, said=said)
     # Without a driver there is nothing to describe; the findings about the driver say so.
-    if live.smi == 0 and (problem := _cdi(live)):
+    if live.smi == 0 and (case := _cdi(live)):
         command = (
             "rm -f /etc/cdi/nvidia.yaml; systemctl enable --now nvidia-cdi-refresh.path "
             "nvidia-cdi-refresh.service; systemctl restart nvidia-cdi-refresh.service"
         )
-        yield "cdi", "cdi", problem, command
+        gpu = live.gpu[0] if live.gpu else ""
+        others, state = _others(live)[:2], "".join(_off(live)[:1])
+        yield lack("cdi", "cdi", command, case=case, others=others, gpu=gpu, state=state)
 
 
 def _cdi(live: LiveRootless) -> str:
-    unresolvable = "unresolvable CDI devices nvidia.com/gpu="
+    """In which way the CDI specification is wrong; empty: in none."""
     if live.static_cdi:
-        return (
-            "/etc/cdi/nvidia.yaml is a specification that nobody writes anew: on another machine it "
-            "names GPUs that are not there"
-        )
+        return "static"
     if not live.cdi:
-        return f'there is no CDI specification of the GPUs ("{unresolvable}all")'
+        return "none"
     if live.wanted_devices <= live.cdi:
-        states = (live.enabled.get(unit, "") for unit in files.REFRESH_UNITS)
-        off = [state or "not there" for state in states if state != "enabled"]
-        return f"the units that write the CDI specification are {off[0]}" if off else ""
-    others = sorted(name for name in live.cdi - live.wanted_devices if "=GPU-" in name)
-    if others:
-        return (
-            f"the CDI specification names other GPUs ({', '.join(others[:2])}, …) than "
-            f"`nvidia-smi -L` ({live.gpu[0]}, …): it is of another machine or another boot"
-        )
-    return (
-        "the CDI specification does not name the GPUs by UUID, as the device plugin asks for them "
-        f'("{unresolvable}GPU-…")'
-    )
+        return "not-written" if _off(live) else ""
+    return "other-gpus" if _others(live) else "no-uuids"
 
 
-def _daemon(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Lack]:
+def _off(live: LiveRootless) -> list[str]:
+    """States of the units that write the specification, of those that are not enabled."""
+    states = (live.enabled.get(unit, "") for unit in files.REFRESH_UNITS)
+    return [state or "not there" for state in states if state != "enabled"]
+
+
+def _others(live: LiveRootless) -> list[str]:
+    """GPUs that the specification names and the host does not have."""
+    return sorted(name for name in live.cdi - live.wanted_devices if "=GPU-" in name)
+
+
+def _daemon(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
     """The account's own; it is looked at once the packages are there."""
     if files.missing_packages(inputs, live):
         return
+    lack = partial(_lack, inputs, live)
     try:
         wanted = files.account_files(live.home, live.daemon_json)
     except ValueError:
         wanted = {}  # said already
     for path in sorted(differing(wanted, live.file)):
-        yield "configuration", "file-changed", f"{path} differs", ""
+        yield lack("configuration", "file-changed", path=path)
     if not live.user_unit or not live.user_enabled:
-        yield "setup", "not-set-up", f"rootless Docker is not set up for {inputs.account}", ""
-    for name, problem in _engine(inputs, live):
-        yield "restart", name, problem, ""
+        yield lack("setup", "not-set-up")
+    seen, folders = len(live.docker_info.devices), live.docker_info.directories
+    for name in _engine(inputs, live):
+        yield lack("restart", name, seen=seen, folders=folders or "no directory")
 
 
-def _engine(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[tuple[str, str]]:
+def _engine(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[str]:
     engine, wanted = live.docker_info, live.wanted_devices
     if not engine.version:
-        yield "daemon-down", "the daemon of the account does not run"
+        yield "daemon-down"
         return
     if not engine.rootless:
-        why = "`docker info` has no name=rootless"
-        yield "daemon-not-rootless", f"the daemon that answers the account is not rootless ({why})"
+        yield "daemon-not-rootless"
     if engine.version != inputs.docker:
-        yield "daemon-version", f"Docker {engine.version} runs, and {inputs.docker} is installed"
+        yield "daemon-version"
     if files.RUNTIME not in engine.runtimes or engine.default_runtime == files.RUNTIME:
-        lacks = "`docker info` does not list the runtime nvidia beside its default"
-        yield (
-            "daemon-runtime",
-            f"{lacks} {engine.default_runtime}: the daemon has not read {live.home}/{files.DAEMON_JSON}",
-        )
+        yield "daemon-runtime"
     if wanted <= live.cdi and not wanted <= engine.devices:
-        sees = f"{len(engine.devices)} in {', '.join(engine.directories) or 'no directory'}"
-        yield (
-            "daemon-without-gpus",
-            f"the daemon does not see the CDI devices of the host: it sees {sees}, and the directory was "
-            "made after it started or it has read a stale specification",
-        )
+        yield "daemon-without-gpus"

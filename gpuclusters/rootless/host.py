@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuclusters.core.converge import Step
-from gpuclusters.core.finding import Finding, Refused, blocked
+from gpuclusters.core.finding import Finding, refused
 from gpuclusters.host.capability import HostCapability
 from gpuclusters.host.model import differing
 from gpuclusters.host.script import read_facts
@@ -70,12 +70,11 @@ class RootlessCapability(HostCapability[RootlessHostInputs, LiveRootless]):
         tried = "run a container with all GPUs"
         image = self._inputs.probe_image
         said = self._own(live, tried, "engine", "gate", image, seconds=GATE_SECONDS)
-        seen = [uuid for uuid in live.gpu if uuid in said]
-        if len(seen) < len(live.gpu):
-            sees = f"a container with nvidia.com/gpu=all sees {len(seen)} of {len(live.gpu)} GPUs"
+        seen, gpus = sum(uuid in said for uuid in live.gpu), len(live.gpu)
+        if seen < gpus:
             words = " ".join(said.split())[:300] or "nvidia-smi said nothing"
             code = "rootless.container-without-gpus"
-            raise Refused(self.target, [blocked(code, f"{sees}: {words}")])
+            raise refused(self.target, code, seen=seen, gpus=gpus, words=words)
         if self._inputs.sudo:
             self._run("mark the host", "finish", stamp)
 

@@ -13,6 +13,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 from gpuclusters.core.facts import BASE64, Facts, Yes
@@ -213,16 +214,12 @@ def findings(want: WantedVm, live: LiveVm, *, known: bool) -> Iterator[Finding]:
     """How a host differs from what is wanted; `known` says that this resource made the VM before."""
     vm = want.vm
     if live.domain is not None and not is_ours(live) and not known and not vm.adopt:
-        problem = f"a domain {vm.name} is there and is not ours (it lacks our mark in its metadata)"
-        other = f"give it another name, remove it (`virsh undefine --nvram {vm.name}`)"
-        remedy = f"{other}, or set adopt: true to take it over"
-        yield Finding("service-vm.foreign", problem, remedy)
+        yield blocked("service-vm.foreign", vm=vm)
     found = [*_differences(want, live)]
     yield from found
     if live.holders and any(one.code in LOSES_LINKS and not one.missing for one in found):
         why = "; ".join(one.problem for one in found if one.code in LOSES_LINKS)
-        problem = f"the VM would have to restart ({why}) while GPUs are in use: {live.holders}"
-        yield blocked("service-vm.in-use", problem)
+        yield blocked("service-vm.in-use", why=why, holders=live.holders)
 
 
 LOSES_LINKS = frozenset({"service-vm.restart", "service-vm.disk"})
@@ -232,15 +229,15 @@ LOSES_LINKS = frozenset({"service-vm.restart", "service-vm.disk"})
 def _differences(want: WantedVm, live: LiveVm) -> Iterator[Finding]:
     vm = want.vm
     if not live.image_verified:
-        yield _repair("image", "the image is not verified", IMAGE)
+        yield _repair("service-vm.image", step=IMAGE)
     for path in differing(want.files, live.files):
-        yield _repair("file", f"the file {path} is missing or was changed", FILES, path)
+        yield _repair("service-vm.file", path, step=FILES)
     if live.disabled:
-        yield _repair("unit", "the unit that starts the VM is not enabled", FILES)
+        yield _repair("service-vm.unit", step=FILES)
     if live.stale:
-        yield _repair("unit", "systemd has not read the units of the VM as they are now", FILES)
+        yield _repair("service-vm.unit", case="stale", step=FILES)
     if live.seed != want.seed.digest:
-        yield _repair("seed", "the seed is missing or another", SEED)
+        yield _repair("service-vm.seed", step=SEED)
     network = _compare(want.network, live.network, "the network is not defined")
     if live.network is not None and not live.network_active:
         network.append("it is not active")
@@ -257,20 +254,20 @@ def _differences(want: WantedVm, live: LiveVm) -> Iterator[Finding]:
         # A network that is torn down takes the cable out of the VM.
         why += [f"network: {words}" for words in torn]
         if why:
-            words = f"the running VM is another than declared: {'; '.join(dict.fromkeys(why))}"
-            yield _repair("restart", words, STOP)
+            yield _repair("service-vm.restart", step=STOP, why="; ".join(dict.fromkeys(why)))
     for words in network:
-        yield _repair("network", f"network: {words}", NETWORK, missing=live.network is None)
+        missing = live.network is None
+        yield _repair("service-vm.network", step=NETWORK, missing=missing, words=words)
     if disk:
-        yield _repair("disk", disk, DISK, missing=live.backing is None)
+        yield _repair("service-vm.disk", step=DISK, missing=live.backing is None, words=disk)
     for words in _compare(want.domain, live.domain, "the domain is not defined"):
         # Taking over a VM gives it our mark and our UUID.
         new = live.domain is None or words.startswith(("uuid ", "our mark"))
-        yield _repair("domain", f"domain: {words}", DOMAIN, missing=new)
+        yield _repair("service-vm.domain", step=DOMAIN, missing=new, words=words)
     if not live.autostart:
-        yield _repair("autostart", "the VM is not started with libvirt", DOMAIN)
+        yield _repair("service-vm.autostart", step=DOMAIN)
     if not live.running:
-        yield _repair("not-running", "the VM does not run", START)
+        yield _repair("service-vm.not-running", step=START)
 
 
 def taken_over(found: Iterable[Finding]) -> Iterator[Finding]:
@@ -282,22 +279,14 @@ def taken_over(found: Iterable[Finding]) -> Iterator[Finding]:
 def serving(vm: ServiceVmInputs, live: LiveVm) -> Iterator[Finding]:
     """Whether the fabric manager of the running VM serves, and is the one that is wanted."""
     if live.health not in {None, Health.READY, Health.WAITING}:
-        problem = f"the fabric manager does not serve: {live.words}"
-        yield Finding("service-vm.not-serving", problem, level=Level.WARN)
+        yield replace(blocked("service-vm.not-serving", live=live), level=Level.WARN)
     wanted, version = vm.fabric_manager.version, live.guest.version
     if version and version != wanted:
-        problem = (
-            f"the fabric manager that is installed in the VM is {version}, not {wanted}: somebody has "
-            "changed it since the VM was made"
-        )
-        yield blocked("service-vm.version", problem)
+        yield blocked("service-vm.version", version=version, wanted=wanted)
 
 
-def _repair(
-    fault: str, problem: str, step: str, path: str = "", *, missing: bool = False
-) -> Finding:
-    remedy = "look at the log of libvirt on the host (`journalctl -u libvirtd`), then run again"
-    return repair(f"service-vm.{fault}", problem, step, remedy, path, missing=missing)
+_LOG = "look at the log of libvirt on the host (`journalctl -u libvirtd`), then run again"
+_repair = partial(repair, remedy=_LOG)
 
 
 def is_ours(live: LiveVm) -> bool:
@@ -327,21 +316,6 @@ def health_of(error: FabricError) -> tuple[Health, str]:
     return _OF_CODE.get(error.code, Health.FAILED), words
 
 
-_PROBLEMS = {
-    "ended": "the VM ended while it was waited for ({words}){last}",
-    "wrong-mode": "the fabric manager does not share its switches ({words})",
-    "client-version": "fmpm on the host does not belong to fabric manager {fm.version} ({words})",
-    "failed": "the fabric manager did not come up right: {words}",
-    "image-version": "its image holds fabric manager {script.version}, not {script.wanted}: not started",
-    "initialising": "the fabric manager was still initialising after {seconds} s ({words})",
-    "resident": "its service is active, yet the API does not answer at {fm.bind_address}:{fm.port} "
-    "({words}): it failed at start and stays resident, or listens elsewhere",
-    "service-down": "its service is {script.state} ({words}): the fabric manager could not start",
-    "no-boot": "it does not boot: its console says nothing after {seconds} s ({words})",
-    "no-answer": "it booted but the fabric manager did not answer within {seconds} s ({words}){last}",
-}
-
-
 def unhealthy(
     vm: ServiceVmInputs, health: Health, words: str, console: str, guest: Guest
 ) -> Finding:
@@ -351,18 +325,20 @@ def unhealthy(
         # What is, not what was at the start.
         script = replace(script, version=guest.version or "none", state=guest.service)
     fault = _fault(health, script, silent=not console.strip() and not guest.answered)
-    problem = _PROBLEMS[fault].format(
+    more = ""
+    if guest.log:
+        more = f"; its log ends with: {' | '.join(guest.log)[:300]}"
+    elif not guest.answered and health is not Health.STOPPED:
+        more = f"; over SSH the VM says nothing ({guest.problem[:200]})"
+    return blocked(
+        f"service-vm.{fault}",
         fm=vm.fabric_manager,
         script=script,
         words=words,
         seconds=vm.boot_timeout_seconds,
         last=_last_lines(console),
+        more=more,
     )
-    if guest.log:
-        problem += f"; its log ends with: {' | '.join(guest.log)[:300]}"
-    elif not guest.answered and health is not Health.STOPPED:
-        problem += f"; over SSH the VM says nothing ({guest.problem[:200]})"
-    return blocked(f"service-vm.{fault}", problem)
 
 
 _OF_HEALTH = {

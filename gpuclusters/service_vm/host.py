@@ -3,16 +3,17 @@
 import io
 import tarfile
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, Self
 
 from gpuclusters.core import codes, scripts
-from gpuclusters.core.converge import Capability, Clock, Reporter, Step
+from gpuclusters.core.converge import Step
 from gpuclusters.core.errors import CommandFailedError
 from gpuclusters.core.finding import Finding, Refused, refused
 from gpuclusters.fabric.answers import NOT_CONFIGURED, FabricError
 from gpuclusters.fabric.manager import SshFabricManager
-from gpuclusters.host.model import HostConnection
+from gpuclusters.host.capability import HostCapability, Reach
 from gpuclusters.host.remote import SshPciDevices
 from gpuclusters.host.script import command_error, last_lines, read_facts, run_script
 from gpuclusters.host.ssh import Completed, SshHost
@@ -24,6 +25,7 @@ from gpuclusters.service_vm.decide import (
     Guest,
     Health,
     LiveVm,
+    WantedVm,
     is_ours,
     parsed_guest,
     wanted,
@@ -160,60 +162,51 @@ def _tar(files: Mapping[str, str], modes: Mapping[str, int] | None = None) -> by
     return buffer.getvalue()
 
 
-class ServiceVmCapability(Capability[LiveVm]):
-    """The VM of one host; `before` has its outputs, if this resource made it."""
+class ServiceVmCapability(HostCapability[ServiceVmInputs, LiveVm]):
+    """The VM of one host, its fabric manager, and the GPUs that its switches connect."""
 
-    def __init__(
-        self,
-        vm: ServiceVmInputs,
-        host: SshServiceVm,
-        fabric: SshFabricManager,
-        pci: SshPciDevices,
-        clock: Clock,
-        reporter: Reporter,
-        *,
-        before: Mapping[str, Any],
-    ) -> None:
-        self._vm, self._host, self._fabric, self._pci = vm, host, fabric, pci
-        self._clock, self._reporter, self._before = clock, reporter, before
-        self._want = decide.wanted(vm, scripts.texts("service_vm"))
+    vm: SshServiceVm
+    fabric: SshFabricManager
+    pci: SshPciDevices
+
+    @classmethod
+    def on(cls, inputs: ServiceVmInputs, reach: Reach, before: Mapping[str, Any]) -> Self:
+        made = super().on(inputs, reach, before)
+        made.vm, made.pci = (
+            SshServiceVm(made._host, inputs),
+            SshPciDevices(made._host, with_users=True),
+        )
+        address = str(inputs.fabric_manager.bind_address)
+        made.fabric = SshFabricManager(made._host, inputs.name, address)
+        return made
+
+    @cached_property
+    def _want(self) -> WantedVm:
+        return decide.wanted(self._inputs, scripts.texts("service_vm"))
 
     @property
     def target(self) -> str:
-        return f"{self._host.target}: service VM {self._vm.name}"
+        return f"{super().target}: service VM {self._inputs.name}"
 
     @property
     def steps(self) -> Mapping[str, Step[LiveVm]]:
-        host, want = self._host, self._want
+        vm, want = self.vm, self._want
         return {
             decide.IMAGE: Step(self._fetch, look=False),
             decide.FILES: Step(self._install, look=False),
-            decide.SEED: Step(lambda *_: host.write_seed(want.seed), look=False),
+            decide.SEED: Step(lambda *_: vm.write_seed(want.seed), look=False),
             decide.STOP: Step(self._stop, look=False),
-            decide.NETWORK: Step(lambda *_: host.define(want.network), look=False),
-            decide.DISK: Step(lambda *_: host.make_disk(), look=False),
-            decide.DOMAIN: Step(lambda *_: host.define(want.domain), look=False),
-            decide.START: Step(lambda *_: host.power("start")),
+            decide.NETWORK: Step(lambda *_: vm.define(want.network), look=False),
+            decide.DISK: Step(lambda *_: vm.make_disk(), look=False),
+            decide.DOMAIN: Step(lambda *_: vm.define(want.domain), look=False),
+            decide.START: Step(lambda *_: vm.power("start")),
         }
-
-    @classmethod
-    def on(
-        cls,
-        inputs: ServiceVmInputs,
-        reach: Callable[[HostConnection], SshHost],
-        before: Mapping[str, Any],
-    ) -> Self:
-        host = reach(inputs.connection)
-        fabric = SshFabricManager(host, inputs.name, str(inputs.fabric_manager.bind_address))
-        own, pci = SshServiceVm(host, inputs), SshPciDevices(host, with_users=True)
-        clock, reporter = Clock(), Reporter()
-        return cls(inputs, own, fabric, pci, clock, reporter, before=before)
 
     def seen(self) -> LiveVm:
         return self.asked(self.observe())
 
     def outputs(self, live: LiveVm) -> Mapping[str, str]:
-        wanted = self._vm.fabric_manager
+        wanted = self._inputs.fabric_manager
         version = live.guest.version or decide.said(live.console).version
         return {
             "address": str(wanted.bind_address),
@@ -229,10 +222,9 @@ class ServiceVmCapability(Capability[LiveVm]):
 
     def observe(self) -> LiveVm:
         """What is there, and who holds GPUs if the VM would have to restart."""
-        live = self._host.look()
+        live = self.vm.look()
         if live.problem is not None:
-            problem = f"libvirt cannot be asked ({last_lines(live.problem)})"
-            raise refused(self.target, "service-vm.libvirt", problem)
+            raise refused(self.target, "service-vm.libvirt", words=last_lines(live.problem))
         found = decide.findings(self._want, live, known=True)
         if any(one.code in decide.LOSES_LINKS for one in found):
             return live.model_copy(update={"holders": self._holders()})
@@ -241,7 +233,7 @@ class ServiceVmCapability(Capability[LiveVm]):
     def findings(self, live: LiveVm) -> Iterable[Finding]:
         """See `decide.findings`; once the fabric manager was asked, what it says too."""
         yield from decide.findings(self._want, live, known=bool(self._before))
-        yield from decide.serving(self._vm, live)
+        yield from decide.serving(self._inputs, live)
 
     def differences(self, live: LiveVm) -> Iterable[Finding]:
         return decide.taken_over(self.findings(live)) if live.domain is not None else ()
@@ -252,16 +244,16 @@ class ServiceVmCapability(Capability[LiveVm]):
             gone = Health.STOPPED if live.domain is not None else None
             return live.model_copy(update={"health": gone})
         found, words = self._ask()
-        said = {"health": found, "words": words, "guest": self._host.ask_guest()}
+        said = {"health": found, "words": words, "guest": self.vm.ask_guest()}
         return live.model_copy(update=said)
 
     def prove(self, live: LiveVm) -> LiveVm:
         """Wait until the fabric manager serves, and see that it is the one that is wanted."""
         found = self._wait()
         self._tell_that_nothing_is_active(live)
-        said = {"health": found, "guest": self._host.ask_guest()}
+        said = {"health": found, "guest": self.vm.ask_guest()}
         live = self.observe().model_copy(update=said)
-        wrong = [*decide.serving(self._vm, live)]
+        wrong = [*decide.serving(self._inputs, live)]
         if wrong:
             raise Refused(self.target, wrong)
         if not live.guest.answered:
@@ -276,9 +268,9 @@ class ServiceVmCapability(Capability[LiveVm]):
         Where no layout is declared, only leases change anything, and they send none.
         """
         started = live.run != self._before.get("run")
-        if started and self._vm.gpus and not self._active() and not self._holders():
+        if started and self._inputs.gpus and not self._active() and not self._holders():
             try:
-                self._fabric.set_activated(())
+                self.fabric.set_activated(())
             except FabricError as error:
                 # It initialises still; what asks for partitions next waits for it.
                 if error.code != NOT_CONFIGURED:
@@ -288,26 +280,19 @@ class ServiceVmCapability(Capability[LiveVm]):
         """Shut the VM down and remove it with its disk, seed, keys, network and units; absent is fine."""
         live = self.observe()
         if live.domain is not None and not is_ours(live):
-            problem = "the domain was replaced by one that is not ours, so it is not removed"
-            remedy = "remove it by hand if nothing needs it, then destroy again"
-            raise refused(self.target, "service-vm.foreign", problem, remedy)
+            raise refused(self.target, "service-vm.foreign", case="removal")
         if holders := self._holders():
-            problem = f"cannot be removed while GPUs are in use: {holders}"
-            remedy = "end the leases (or stop the VMs) that hold them, then destroy again"
-            raise refused(self.target, "service-vm.in-use", problem, remedy)
+            raise refused(self.target, "service-vm.in-use", case="removal", holders=holders)
         active = self._active() if live.running else ()
         if active:
-            shown = ", ".join(map(str, active))
-            why = f"partitions are active: {shown}; nobody could deactivate them any more"
-            code = "service-vm.partitions-active"
-            raise refused(self.target, code, f"cannot be removed while {why}")
+            raise refused(self.target, "service-vm.partitions-active", active=active)
         self._end(live)
         network = domain_xml.parse(live.network or "")
-        ours = f"bridge[@name='{self._vm.network.bridge}']"
-        self._host.remove(network=network is not None and network.find(ours) is not None)
+        ours = f"bridge[@name='{self._inputs.network.bridge}']"
+        self.vm.remove(network=network is not None and network.find(ours) is not None)
 
     def _wait(self) -> Health:
-        vm, begin, pause = self._vm, self._clock.now(), decide.FIRST_PAUSE_SECONDS
+        vm, begin, pause = self._inputs, self._clock.now(), decide.FIRST_PAUSE_SECONDS
         while True:
             found, words = self._ask()
             passed = self._clock.now() - begin
@@ -316,10 +301,10 @@ class ServiceVmCapability(Capability[LiveVm]):
                 return found
             if found in {Health.WRONG_MODE, Health.VERSION_MISMATCH, Health.FAILED}:
                 raise self._unhealthy(found, words)
-            state = self._host.state()
+            state = self.vm.state()
             if state != "running":
                 raise self._unhealthy(Health.STOPPED, f"it is {state}")
-            console = self._host.look().console if found is Health.UNREACHABLE else ""
+            console = self.vm.look().console if found is Health.UNREACHABLE else ""
             if passed >= vm.boot_timeout_seconds or decide.said(console).wanted:
                 raise self._unhealthy(found, words)
             self._clock.sleep(min(pause, max(vm.boot_timeout_seconds - passed, 0.1)))
@@ -328,21 +313,21 @@ class ServiceVmCapability(Capability[LiveVm]):
     def _ask(self) -> tuple[Health, str]:
         """One question: the health, and the fabric manager's words."""
         try:
-            table = self._fabric.partitions()
+            table = self.fabric.partitions()
         except FabricError as error:
             return decide.health_of(error)
         return (Health.READY, "") if table else (Health.FAILED, "it lists no partition")
 
     def _unhealthy(self, found: Health, words: str) -> Refused:
         stopped = found is Health.STOPPED
-        guest = Guest("it does not run") if stopped else self._host.ask_guest()
-        console = self._host.look().console
-        return Refused(self.target, [decide.unhealthy(self._vm, found, words, console, guest)])
+        guest = Guest("it does not run") if stopped else self.vm.ask_guest()
+        console = self.vm.look().console
+        return Refused(self.target, [decide.unhealthy(self._inputs, found, words, console, guest)])
 
     def _holders(self) -> str:
         """Who holds GPUs of the board, in words; empty if nobody does."""
-        gpus = self._vm.gpus
-        found = self._pci.inspect(list(gpus.values())) if gpus else {}
+        gpus = self._inputs.gpus
+        found = self.pci.inspect(list(gpus.values())) if gpus else {}
         return ", ".join(
             f"GPU {module} ({address}) by process {', '.join(map(str, found[address].users))}"
             for module, address in sorted(gpus.items())
@@ -352,24 +337,23 @@ class ServiceVmCapability(Capability[LiveVm]):
     def _active(self) -> tuple[int, ...]:
         """Active partitions; none where the fabric manager does not serve and so has none to lose."""
         try:
-            table = self._fabric.partitions()
+            table = self.fabric.partitions()
         except FabricError:
             return ()
         return tuple(sorted(p.id for p in table.values() if p.active))
 
     def _fetch(self, _live: LiveVm, _found: Sequence[Finding]) -> None:
-        deadline = self._clock.now() + self._vm.download_timeout_seconds
+        deadline = self._clock.now() + self._inputs.download_timeout_seconds
         before = ""
-        while (so_far := self._host.fetch_image(DOWNLOAD_SECONDS)) is not None:
+        while (so_far := self.vm.fetch_image(DOWNLOAD_SECONDS)) is not None:
             if self._clock.now() >= deadline or so_far == before:
-                problem = f"the image {self._vm.image.url} is not there yet: {so_far}"
-                raise refused(self.target, "service-vm.download", problem)
+                raise refused(self.target, "service-vm.download", vm=self._inputs, so_far=so_far)
             before = so_far
 
     def _install(self, _live: LiveVm, found: Sequence[Finding]) -> None:
         paths = {one.path[0] for one in found if one.path}
         files = {path: text for path, text in self._want.files.items() if path in paths}
-        self._host.install(files)
+        self.vm.install(files)
 
     def _stop(self, live: LiveVm, _found: Sequence[Finding]) -> None:
         # Asked again: a guest may have started since.
@@ -383,12 +367,12 @@ class ServiceVmCapability(Capability[LiveVm]):
         """Shut the VM down, and take its power if it does not obey in time."""
         if not live.running:
             return
-        left = self._vm.shutdown_timeout_seconds
+        left = self._inputs.shutdown_timeout_seconds
         while left > 0:
             patience = min(SHUTDOWN_SECONDS, left)
-            if self._host.shut_down(patience):
+            if self.vm.shut_down(patience):
                 return
             left -= patience
-        seconds = self._vm.shutdown_timeout_seconds
+        seconds = self._inputs.shutdown_timeout_seconds
         self._reporter.note(f"{self.target} did not shut down within {seconds} s; switched off")
-        self._host.power("off")
+        self.vm.power("off")

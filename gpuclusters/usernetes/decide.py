@@ -26,6 +26,7 @@ DEFAULT_RUNTIME, RUNTIME_MODE = "nvidia", "cdi"
 ALL = "all"
 """Name in the node's CDI specification that means every GPU."""
 _ANEW = "change the cluster's name with it: then the old cluster goes and a new one is made"
+_late = partial(repair, step="ready")
 
 
 def release_problem(old: UsernetesNodeInputs, new: UsernetesNodeInputs) -> str | None:
@@ -157,9 +158,7 @@ def findings(inputs: UsernetesNodeInputs, live: LivePlace, *, known: bool) -> It
     """How a node differs from its inputs, what forbids to change its host; `known`: it was made before."""
     host = live.host
     if host.docker != "ok":
-        problem = f"the rootless Docker of {inputs.account} does not answer ({host.docker})"
-        remedy = f"look at `systemctl --user -M {inputs.account}@ status docker` there"
-        yield Finding("usernetes.docker-down", problem, remedy)
+        yield blocked("usernetes.docker-down", inputs=inputs, live=host)
     if not address(inputs, host):
         yield blocked("usernetes.no-address")
     yield from gpu_count(len(host.host_gpu), inputs.gpus)
@@ -177,16 +176,10 @@ def findings(inputs: UsernetesNodeInputs, live: LivePlace, *, known: bool) -> It
 
 def _ownership(inputs: UsernetesNodeInputs, live: LivePlace, *, known: bool) -> Iterator[Finding]:
     host, node = live.host, live.node
-    remedy = "run `make down-v` in its folder of Usernetes, or choose another account"
     if host.owner and host.owner != inputs.natural_id and not is_image_of_another(inputs, host):
-        problem, first = (
-            f"the node on it belongs to {host.owner}",
-            "take it out of that stack first",
-        )
-        yield Finding("usernetes.other-owner", problem, f"{first}, or {remedy}")
+        yield blocked("usernetes.other-owner", live=host)
     elif not host.owner and (host.volumes or host.container != ABSENT):
-        problem = f"{inputs.account} has a Usernetes node already that no stack of ours made"
-        yield Finding("usernetes.foreign", problem, remedy)
+        yield blocked("usernetes.foreign", inputs=inputs)
     if inputs.is_control_plane or node is None or host.owner == inputs.natural_id or known:
         return
     yield nodes.name_taken("usernetes.name-taken", inputs.cluster, inputs.node_name, node)
@@ -197,101 +190,69 @@ def _volumes(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]:
     if not inputs.is_control_plane or live.owner != inputs.natural_id:
         return
     if live.release not in ("", inputs.release):
-        yield Finding(
-            "usernetes.other-release",
-            "another release of Usernetes, or other ports or ranges, cannot be put under the volumes "
-            "of the only control plane, which keep /etc and the data of etcd",
-            f"put it back, or {_ANEW}",
-        )
+        yield blocked("usernetes.other-release")
     if address(inputs, live) and (moved := _moved(inputs, live)):
-        problem = f"{moved}, and the certificates and all workers name the old one"
-        remedy = f"give it {live.host_ip} back (a reserved address), or {_ANEW}"
-        yield Finding("usernetes.address-changed", problem, remedy)
+        yield blocked("usernetes.address-changed", moved=moved, live=live)
 
 
 def _meeting(inputs: UsernetesNodeInputs, live: LiveNode, meeting: Meeting) -> Iterator[Finding]:
     """What would end a join badly, before a token is made; kubeadm would try for minutes."""
     yield from nodes.clocks("usernetes", live.clock, meeting.clock)
     if meeting.version and meeting.version != inputs.source.kubernetes:
-        runs = f"the control plane runs Kubernetes {meeting.version}"
-        problem = f"{runs}, and {inputs.source.tag} brings {inputs.source.kubernetes}"
-        yield blocked("usernetes.version-skew", problem)
+        yield blocked("usernetes.version-skew", meeting=meeting, source=inputs.source)
     if meeting.unreachable:
-        ports = inputs.network.ports
-        problem = f"it does not reach the control plane's API ({meeting.unreachable})"
-        way = f"open {ports.kube_apiserver}/tcp from this host to the control plane"
-        remedy = f"{way}, and between all hosts {ports.kubelet}/tcp and {ports.flannel}/udp"
-        yield Finding("usernetes.unreachable", problem, remedy)
+        yield blocked("usernetes.unreachable", meeting=meeting, ports=inputs.network.ports)
 
 
 def _container(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]:
     steps, anew = plan(inputs, live), partial(repair, step="node")
     if steps.leave:
-        yield anew("usernetes.volumes-unfit", f"the node must be removed first: {steps.leave}")
+        yield anew("usernetes.volumes-unfit", steps=steps)
     if live.source_differs:
-        said = "the files of Usernetes were changed" if live.source else "Usernetes is gone"
-        yield anew("usernetes.source-changed", said)
+        yield anew("usernetes.source-changed", case="" if live.source else "gone")
     for name in sorted(differing(inputs.overlay, live.overlay)):
-        yield anew("usernetes.overlay-changed", f"{name} of the overlay differs", path=name)
+        yield anew("usernetes.overlay-changed", name)
     if live.machine != inputs.connection.machine:
-        yield anew("usernetes.other-machine", "the machine is another one")
+        yield anew("usernetes.other-machine")
     if not live.is_running:
-        remedy = "read `docker logs usernetes-node` there"
-        yield anew(
-            "usernetes.container-down", f"the node container is {live.container}", remedy=remedy
-        )
+        yield anew("usernetes.container-down", live=live)
     elif live.has_other_devices:
-        yield anew("usernetes.gpus-changed", "the node container has other GPUs than its host")
+        yield anew("usernetes.gpus-changed")
     elif steps.recreate and not live.source_differs:
-        text = f"the node container is not as declared: {steps.recreate}"
-        yield anew("usernetes.container-changed", text)
+        yield anew("usernetes.container-changed", steps=steps)
 
 
 def gpu_faults(live: LiveNode) -> Iterator[Finding]:
     """What is wrong with the GPUs in the node; nothing if pods can use them all."""
-    remedy = "read `docker exec usernetes-node journalctl -u usernetes-gpus` there"
-    for problem in _gpu_problems(live):
-        yield repair("usernetes.gpus-unusable", problem, "gpus", remedy)
-
-
-def _gpu_problems(live: LiveNode) -> Iterator[str]:
-    cdi = "the node's CDI specification"
+    unusable = partial(repair, "usernetes.gpus-unusable", step="gpus", live=live)
     if live.gpu_unit != "active":
-        yield f"usernetes-gpus.service in the node is {live.gpu_unit or 'not there'}"
+        yield unusable(case="unit", state=live.gpu_unit or "not there")
     if missing := [gpu for gpu in live.host_gpu if gpu not in live.cdi]:
-        yield f"{cdi} lacks {', '.join(missing)}: pods would end with 'unresolvable CDI devices'"
+        yield unusable(case="not-in-cdi", gpus=missing)
     if live.host_gpu and ALL not in live.cdi:
-        yield f"{cdi} has no name 'all', which the device plugin asks for"
+        yield unusable(case="no-all")
     if stale := sorted(n for n in live.cdi if n.startswith("GPU-") and n not in live.host_gpu):
-        yield f"{cdi} names GPUs of another machine: {', '.join(stale)}"
+        yield unusable(case="stale", gpus=stale)
     if live.runtime != DEFAULT_RUNTIME:
-        is_ = f"the default runtime in the node is {live.runtime or 'not known'}"
-        yield f"{is_} and not {DEFAULT_RUNTIME}: the device plugin would find no GPU"
+        yield unusable(case="runtime", found=live.runtime or "not known", wanted=DEFAULT_RUNTIME)
     if live.runtime_mode != RUNTIME_MODE:
-        is_ = f"NVIDIA's runtime in the node is in mode {live.runtime_mode or 'unknown'}"
-        yield f"{is_} and not {RUNTIME_MODE}"
+        yield unusable(case="mode", found=live.runtime_mode or "unknown", wanted=RUNTIME_MODE)
 
 
 def _membership(inputs: UsernetesNodeInputs, live: LivePlace) -> Iterator[Finding]:
     host, node = live.host, live.node
     if not host.joined or host.joined != host.cluster_id or host.began:
-        step = "ready" if host.joined else "join"
-        yield repair("usernetes.not-joined", "it has not joined its cluster", step)
+        yield repair("usernetes.not-joined", step="ready" if host.joined else "join")
     if not host.joined:
         return
     if node is None:
-        problem = "the cluster does not know the node, or its API does not answer"
-        yield _late("node-unknown", problem)
+        yield _late("usernetes.node-unknown")
         return
     yield from node_faults(inputs, node, address(inputs, host))
     if node.drained_for:
-        yield _late("node-closed", f"the node is closed for {node.drained_for}")
+        yield _late("usernetes.node-closed", node=node)
     if inputs.is_control_plane and taint_differs(inputs, node):
-        yield _late("taint", "the taint of the control plane is not as it must be")
-
-
-def _late(code: str, problem: str, remedy: str = "") -> Finding:
-    return repair(f"usernetes.{code}", problem, "ready", remedy)
+        yield _late("usernetes.taint")
 
 
 def taint_differs(inputs: UsernetesNodeInputs, node: ClusterNode) -> bool:
@@ -304,20 +265,14 @@ def node_faults(
 ) -> Iterator[Finding]:
     """Why a node is not Ready and reached from outside."""
     if node is None:
-        remedy = "read `docker exec usernetes-node journalctl -u kubelet` there"
-        yield _late("node-unknown", f"no node {inputs.node_name} has come up", remedy)
+        yield _late("usernetes.node-unknown", case="not-up", inputs=inputs)
         return
-    remedy = "look at `kubectl -n kube-flannel get pods -o wide` first"
     for problem in sync_faults(node, host_ip):
-        yield _late("node-unreached", problem, remedy)
+        yield _late("usernetes.node-unreached", problem=problem)
     if not node.ready:
-        text = f"the node is not Ready: {node.reason or 'no word of its kubelet'}"
-        yield _late("node-not-ready", text, remedy)
+        yield _late("usernetes.node-not-ready", reason=node.reason or "no word of its kubelet")
     if (announced := node.annotations.get(ANNOUNCED_IP, host_ip)) != host_ip:
-        text = (
-            f"flannel there announces {announced} and not {host_ip}: it started before it was told"
-        )
-        yield _late("flannel-address", text, remedy)
+        yield _late("usernetes.flannel-address", announced=announced, host_ip=host_ip)
 
 
 def sync_faults(node: ClusterNode, host_ip: str) -> list[str]:

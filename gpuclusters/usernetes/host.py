@@ -19,7 +19,7 @@ from gpuclusters.compat import known_errors
 from gpuclusters.compat.known_errors import last_words
 from gpuclusters.core.converge import Step
 from gpuclusters.core.errors import InvalidAnswerError
-from gpuclusters.core.finding import Finding, Level, Refused, refused
+from gpuclusters.core.finding import Finding, Refused, refused, repair
 from gpuclusters.host.capability import HostCapability, Reach
 from gpuclusters.host.kubectl import KubectlHost
 from gpuclusters.host.node import ClusterNode
@@ -177,9 +177,9 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
         """Drain, delete the Node, remove container and volumes; gone already is fine."""
         inputs, live = self._inputs, self.inspect()
         if live.owner and live.owner != inputs.natural_id:
-            problem = f"the node on it belongs to {live.owner}, not to {inputs.natural_id}"
-            remedy = "leave it to that stack and take this resource out with `pulumi state delete`"
-            raise refused(self.target, "usernetes.other-owner", problem, remedy)
+            raise refused(
+                self.target, "usernetes.other-owner", case="removal", live=live, inputs=inputs
+            )
         if inputs.control is not None and self._control.is_installed():
             self.require_answer()
             node = self._control.node(inputs.node_name)
@@ -192,12 +192,7 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
 
     def require_answer(self) -> None:
         """Wait until the control plane answers."""
-        silent = Finding(
-            "usernetes.no-answer",
-            "could not ask the cluster: its API does not answer there",
-            "look at `docker ps` of its account and at `docker logs usernetes-node`, then run again",
-            level=Level.REPAIR,
-        )
+        silent = repair("usernetes.no-answer", step="")
 
         def look() -> Sequence[Finding]:
             return () if self._control.is_ready() else (silent,)
@@ -328,9 +323,7 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
             live = self.inspect()
             if live.is_running and live.gpu_unit in ("active", "failed"):
                 return ()
-            problem = f"its container is {live.container}"
-            remedy = "read `docker logs usernetes-node` there"
-            return (Finding("usernetes.container-down", problem, remedy, level=Level.REPAIR),)
+            return (repair("usernetes.container-down", step="", live=live),)
 
         found = self._poll(look, START_TIMEOUT_SECONDS, _FIRST_POLL_SECONDS)
         if found and not live.is_running:

@@ -6,6 +6,7 @@ What an operating system uses (a disk, a network card, a GPU under load) is neve
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from gpuclusters.core.finding import Finding, blocked, repair
 from gpuclusters.host.model import UNIT_FOLDER, LiveFile, UnitState, sha256_of
@@ -76,13 +77,13 @@ def findings(
             if found.users and found.driver == DRIVER:
                 yield in_use(function, found)
             else:
-                yield _repair("vfio.left-bound", f"{function.address} is still bound", "release")
+                yield _repair("vfio.left-bound", step="release", function=function)
     for file in files:
         yield from _file(file, live.files[file.path])
     unit = live.unit
     if not unit.is_enabled() or unit.active != "active" or unit.stale:
         state = f"{unit.enabled} and {unit.active}{', from an older file' if unit.stale else ''}"
-        yield _repair("vfio.unit-inactive", f"{UNIT} is {state}", "bind", path=UNIT, missing=True)
+        yield _repair("vfio.unit-inactive", UNIT, step="bind", missing=True, state=state)
 
 
 def differences(
@@ -108,42 +109,30 @@ def is_it(function: VfioFunction, live: FoundFunction) -> bool:
 
 def in_use(function: VfioFunction, live: FoundFunction) -> Finding:
     """A function cannot be given back while a virtual machine has it."""
-    users = ", ".join(live.users)
-    problem = f"{function.address} is in use ({users}), so it is not given back"
-    return Finding("vfio.in-use", problem, "end the virtual machine first", (function.address,))
+    return blocked("vfio.in-use", function.address, case="bound", live=live)
 
 
 def _function(function: VfioFunction, live: FoundFunction) -> Iterator[Finding]:
-    where, path = function.address, (function.address,)
+    where, told = function.address, dict[str, Any](function=function, live=live)
     if not live.present:
-        problem = f"{where} is not there: no PCI function has this address"
-        yield blocked("vfio.function-missing", problem, path)
+        yield blocked("vfio.function-missing", where)
     elif live.header == FALLEN_HEADER or live.pci_id == "ffff:ffff":
-        yield blocked("vfio.off-the-bus", f"{where} fell off the bus (it answers ff)", path)
+        yield blocked("vfio.off-the-bus", where)
     elif live.pci_id != function.pci_id:
-        problem = (
-            f"{where} is {live.pci_id}, not {function.pci_id}: another device has this address"
-        )
-        remedy = f"compare with `lspci -Dnn -d {function.pci_id}` and correct the configuration"
-        yield Finding("vfio.other-device", problem, remedy, path)
+        yield blocked("vfio.other-device", where, **told)
     elif not is_it(function, live):
         wanted = function.pci_class or "that of an endpoint"
-        yield blocked("vfio.other-class", f"{where} has class {live.pci_class}, not {wanted}", path)
+        yield blocked("vfio.other-class", where, **told, wanted=wanted)
     elif live.driver != DRIVER and live.users:
-        users = ", ".join(live.users)
-        problem = f"{where} is in use on driver {live.driver or 'none'} ({users})"
-        yield Finding("vfio.in-use", problem, "end what uses it, then run again", path)
+        yield blocked("vfio.in-use", where, **told, driver=live.driver or "none")
     elif live.driver != DRIVER:
-        problem = f"{where} is on {live.driver or 'no driver'}"
-        yield _repair("vfio.unbound", problem, "bind", path=where)
+        yield _repair("vfio.unbound", where, step="bind", driver=live.driver or "no driver")
 
 
 def _file(file: WantedFile, live: LiveFile | None) -> Iterator[Finding]:
     if live is None:
-        yield _repair(
-            "vfio.file-missing", f"{file.path} is gone", "files", path=file.path, missing=True
-        )
+        yield _repair("vfio.file-missing", file.path, step="files", missing=True)
     elif OURS not in live.content:
-        yield blocked("vfio.file-foreign", f"{file.path} is not ours", (file.path,))
+        yield blocked("vfio.file-foreign", file.path)
     elif (live.sha256, live.mode) != (sha256_of(file.content.encode()), file.mode):
-        yield _repair("vfio.file-changed", f"{file.path} was changed", "files", path=file.path)
+        yield _repair("vfio.file-changed", file.path, step="files")

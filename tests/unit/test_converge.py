@@ -144,4 +144,4 @@ def test_several_looks_in_a_row_have_to_find_nothing() -> None:
 def test_every_reason_of_a_refusal_is_a_line_with_its_code() -> None:
     findings = [Finding("a.b", "one", "do this"), Finding("a.c", "two")]
     assert str(Refused("hgx-01", findings)) == "hgx-01: one; do this [a.b]\nhgx-01: two [a.c]"
-    assert str(refused("x", "a.b", "one", "do")) == "x: one; do [a.b]"
+    assert str(refused("x", "adopt.differs", "one", "do")) == "x: one; do [adopt.differs]"

@@ -380,9 +380,9 @@ class World(Waiting):
         self.host.vm = vm or self.vm
         host: Any = self.host
         before = {"run": host.live.run} if known else {}
-        return ServiceVmCapability(
-            self.host.vm, host, self.fabric, self.pci, self, self, before=before
-        )
+        made = ServiceVmCapability(self.host.vm, host, before, self, self)
+        made.vm, made.fabric, made.pci = host, self.fabric, self.pci
+        return made
 
     def ensure(self, vm: ServiceVmInputs | None = None, *, known: bool = False) -> LiveVm:
         capability = self.capability(vm, known=known)
