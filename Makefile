@@ -13,7 +13,7 @@ SCRATCH = $(shell [ -w /dev/shm ] && ! grep -q '^[^ ]* /dev/shm .*noexec' /proc/
 .DEFAULT_GOAL := help
 .PHONY: help up down preview test test-long test-machine check mutants bench schema docs policy protos goldens lock clean
 
-help:  ## What there is to call
+help:  ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The environment is made anew when the lock file changes. uv comes from the lock file too: its

@@ -10,7 +10,7 @@ ANNOTATION = f"gpu-clusters.dev/{HANDLER}"
 """On every node of the lab: what the runtime class starts there."""
 
 _STARTS = {
-    Kind.REAL: "a second handler of runc, no VM starts",
+    Kind.REAL: "emulated with runc, no VM starts",
     Kind.SIMULATED: "its pods are played, no container and no VM starts",
 }
 

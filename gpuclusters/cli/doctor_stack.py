@@ -169,7 +169,7 @@ def backend(stack: Stack) -> Iterator[Diagnosis]:
         return
     known, said = stack.ask("stack", "ls", "--json", seconds=_SECONDS)
     if known is None:
-        yield failure(BACKEND, f"the state cannot be had: {said}", "doctor.state-unreachable")
+        yield failure(BACKEND, f"cannot read the state: {said}", "doctor.state-unreachable")
         return
     if not any(entry["name"].split("/")[-1] == stack.stack for entry in known):
         yield well(BACKEND, f"reachable; there is no stack {stack.stack} yet")

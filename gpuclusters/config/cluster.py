@@ -44,9 +44,9 @@ class LabConfig(Section):
     """The lab: read by `gpu-clusters` when it starts one, by no stack."""
 
     nodes: LabNodes = LabNodes.AUTO
-    """`real`: a kubelet, containerd and runc for each node, which needs Linux with root. `simulated`: their
-    part is played. `auto`: real where this computer can, and it says which it chose and why. Nodes of
-    `usernetes` are always played: they are inside of containers."""
+    """`real`: a kubelet, containerd and runc for each node, which needs Linux with root. `simulated`: by
+    stand-ins. `auto`: real where this computer can, and it says which it chose and why. Nodes of
+    `usernetes` are always simulated: they are inside containers."""
 
 
 def uses_lab(config: ClusterConfig) -> bool:

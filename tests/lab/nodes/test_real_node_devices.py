@@ -1,6 +1,6 @@
 """GPUs on a real node: our plugin, the kubelet, containerd with our CDI specification, a container's devices.
 
-The GPUs are numbers of devices without a driver, and the virtual machine is a second handler of runc; who
+The GPUs are numbers of devices without a driver, and the virtual machine is emulated with runc; who
 gives what to whom is real.
 """
 

@@ -2,7 +2,7 @@
 
 API, controllers and device plugin run as the pods that we ship, with the rights that we ship, and reach the
 simulated HGX host under the node over SSH and Redfish. Its CDI specification is what `CdiSpec` wrote there,
-the devices are the host's. The virtual machine is a second handler of runc.
+the devices are the host's. The virtual machine is emulated with runc.
 """
 
 from __future__ import annotations
