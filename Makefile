@@ -80,9 +80,9 @@ docs: $(READY)  ## The documents as a site, in build/docs; a warning is an error
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
 	@echo "the site is in build/docs/index.html"
 
-protos: $(READY)  ## The kubelet's protocols for its clients, from caas/kubelet_api/*.proto
+protos: $(READY)  ## Python of the kubelet's protocols, from caas/kubelet_api/*.proto
 	@for user in caas/kubelet_api lab/kubelet_api; do \
-	  $(BIN)/python -m grpc_tools.protoc --proto_path=caas/kubelet_api --descriptor_set_out=$$user/kubelet.binpb --pyi_out=$$user caas/kubelet_api/*.proto; \
+	  $(BIN)/python -m grpc_tools.protoc --proto_path=caas/kubelet_api --python_out=$$user --pyi_out=$$user caas/kubelet_api/*.proto; \
 	done
 
 goldens: $(READY)  ## What committed stack files declare, written down anew

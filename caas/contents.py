@@ -12,7 +12,7 @@ _TABLE = re.compile(r'\.packaged\("(\w+)"\)')
 """Where a module reads a dated table."""
 _MANIFEST = re.compile(r'\bmanifest\(\s*"(\w+)/([\w.-]+)"')
 """Where it reads a manifest."""
-_DATA = (".binpb", ".css", ".html", ".js", ".yaml")
+_DATA = (".css", ".html", ".js", ".yaml")
 
 
 def files(project: Path = _PROJECT) -> list[Path]:

@@ -1,21 +1,6 @@
-"""Two APIs of the kubelet over gRPC, `deviceplugin_pb2` and `podresources_pb2`, as the `.proto` files say.
-
-`make protos` compiles these to `kubelet.binpb`, which is read here, and to `*_pb2.pyi`, which mypy reads.
-"""
+"""Two APIs of the kubelet over gRPC; `make protos` makes `*_pb2.py` of the `.proto` files here."""
 
 import os
-from pathlib import Path
-from types import SimpleNamespace
-
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from google.protobuf.descriptor_pool import Default
-from google.protobuf.message_factory import GetMessageClass
 
 # gRPC's core writes to standard error by itself, in a form of its own; what matters it raises as well.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
-_COMPILED = Path(__file__).with_name("kubelet.binpb").read_bytes()
-for _file in FileDescriptorSet.FromString(_COMPILED).file:
-    _known = Default().AddSerializedFile(_file.SerializeToString())
-    _messages = {name: GetMessageClass(one) for name, one in _known.message_types_by_name.items()}
-    globals()[f"{Path(_file.name).stem}_pb2"] = SimpleNamespace(DESCRIPTOR=_known, **_messages)
