@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from gpuclusters.core import scripts
 from gpuclusters.core.section import Address, Flag, Port, Section, Text, matches, refusal
 from gpuclusters.fabric.answers import FABRIC_MANAGER_PORT
 
@@ -98,32 +99,12 @@ class FabricManagerSettings(FabricSettings):
 
 def render(settings: FabricManagerSettings) -> str:
     """The text of fabricmanager.cfg."""
-    values: dict[str, str | int | None] = {
-        "LOG_LEVEL": settings.log_level,
-        "LOG_FILE_NAME": "/var/log/fabricmanager.log",
-        "LOG_APPEND_TO_LOG": 1,
-        "LOG_USE_SYSLOG": 0,
-        "DAEMONIZE": int(settings.daemonize),
-        "BIND_INTERFACE_IP": "127.0.0.1",
-        "STARTING_TCP_PORT": settings.internal_port,
-        "FABRIC_MODE": settings.mode,
-        "FABRIC_MODE_RESTART": int(settings.restart),
-        "FM_CMD_BIND_INTERFACE": str(settings.bind_address),
-        "FM_CMD_PORT_NUMBER": settings.port,
-        "FM_STAY_RESIDENT_ON_FAILURES": int(settings.stay_resident_on_failures),
-        "ACCESS_LINK_FAILURE_MODE": settings.access_link_failure_mode,
-        "TRUNK_LINK_FAILURE_MODE": settings.trunk_link_failure_mode,
-        "NVSWITCH_FAILURE_MODE": settings.nvswitch_failure_mode,
-        "TOPOLOGY_FILE_PATH": "/usr/share/nvidia/nvswitch",
-        "STATE_FILE_NAME": settings.state_file,
-        "PARTITION_RAIL_POLICY": settings.partition_rail_policy,
-        "SHARED_PARTITION_DEFINITION_FILE": PARTITIONS_PATH
-        if settings.partitions is not None
-        else None,
-    }
+    own = None if settings.partitions is None else PARTITIONS_PATH
+    words = settings.model_dump() | {"partitions_file": own}
+    values = scripts.manifest("fabric/fabricmanager.yaml", words).items()
     head = "# Managed by gpu-clusters: written when the service VM first boots from its seed.\n"
-    stated = (f"{key}={value}\n" for key, value in values.items() if value is not None)
-    return head + "".join(stated)
+    flags = ((key, int(v) if isinstance(v, bool) else v) for key, v in values)
+    return head + "".join(f"{key}={value}\n" for key, value in flags)
 
 
 def render_partitions(partitions: Mapping[str, tuple[int, ...]]) -> str:
