@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
+from gpuclusters.core import scripts
 from gpuclusters.core.model import Strict, matches
 from gpuclusters.gcp.firewall_rules import Allowed
 from gpuclusters.gcp.machine_types import Provisioning
@@ -30,6 +31,7 @@ SETTINGS = {
 UNUSED_KEYS = ("accessToken", "credentials", "externalCredentials")
 """Credentials in the stack's configuration: Pulumi's provider would act as another account than we."""
 
+_NAT = {"type": "ONE_TO_ONE_NAT", "name": "External NAT"}
 _RESOURCE = matches(
     r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
     "write at most 63 lower-case letters, digits and '-', with a letter first",
@@ -165,57 +167,32 @@ class GkePlan:
 
 def body(machine: GcpMachineInputs, zone: str) -> dict[str, Any]:
     """What `instances.insert` is sent for a zone."""
-    spot = machine.provisioning is Provisioning.SPOT
+    spot, added, disk = machine.provisioning is Provisioning.SPOT, machine.accelerator, machine.disk
+    kind = f"zones/{zone}/acceleratorTypes/{added.type}" if added else ""
     metadata = {**SETTINGS, USER_DATA: machine.user_data}
-    scopes = [f"https://www.googleapis.com/auth/{scope}" for scope in machine.scopes]
-    interface: dict[str, Any] = {"subnetwork": machine.subnetwork}
-    if machine.public_address:
-        interface["accessConfigs"] = [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]
-    if machine.machine_type.startswith("a3-"):
-        interface["nicType"] = "GVNIC"  # the only one that A3 has
-    answer: dict[str, Any] = {
-        "name": machine.name,
-        "machineType": f"zones/{zone}/machineTypes/{machine.machine_type}",
+    words = machine.model_dump() | {
+        "zone": zone,
         "labels": machine.all_labels,
-        "tags": {"items": list(machine.tags)},
-        "scheduling": {
-            # A GPU cannot move to another host; the API refuses MIGRATE for it, and for spot machines.
-            "onHostMaintenance": "TERMINATE" if machine.gpus or spot else "MIGRATE",
-            "automaticRestart": not spot,
-            "provisioningModel": "SPOT" if spot else "STANDARD",
-            "preemptible": spot,
-            # The disk stays, and with it the node.
-            **({"instanceTerminationAction": "STOP"} if spot else {}),
-        },
-        "disks": [
-            {
-                "boot": True,
-                "autoDelete": True,
-                "initializeParams": {
-                    "sourceImage": machine.disk.image,
-                    "diskSizeGb": str(machine.disk.size_gib),
-                    "diskType": f"zones/{zone}/diskTypes/{machine.disk.type}",
-                    "labels": machine.all_labels,
-                },
-            }
-        ],
-        "networkInterfaces": [interface],
-        "serviceAccounts": [{"email": machine.service_account, "scopes": scopes}],
-        "metadata": {"items": [{"key": key, "value": value} for key, value in metadata.items()]},
-        "deletionProtection": machine.deletion_protection,
-        "shieldedInstanceConfig": {
-            # Modules of the driver are not signed with a key that the machine's firmware knows.
-            "enableSecureBoot": machine.gpus == 0,
-            "enableVtpm": True,
-            "enableIntegrityMonitoring": True,
-        },
+        "tags": list(machine.tags),
+        "maintenance": "TERMINATE" if machine.gpus or spot else "MIGRATE",
+        "spot": spot,
+        "standard": not spot,
+        "provisioning": "SPOT" if spot else "STANDARD",
+        "spot_ends": "STOP" if spot else None,
+        "image": disk.image,
+        "size_gib": str(disk.size_gib),
+        "disk_type": disk.type,
+        "public": [_NAT] if machine.public_address else None,
+        # The only one that A3 has.
+        "nic": "GVNIC" if machine.machine_type.startswith("a3-") else None,
+        "scopes": [f"https://www.googleapis.com/auth/{scope}" for scope in machine.scopes],
+        "metadata": [{"key": key, "value": value} for key, value in metadata.items()],
+        "secure_boot": machine.gpus == 0,
+        "accelerators": [{"acceleratorType": kind, "acceleratorCount": added.count}]
+        if added
+        else None,
     }
-    if machine.accelerator is not None:
-        kind = f"zones/{zone}/acceleratorTypes/{machine.accelerator.type}"
-        answer["guestAccelerators"] = [
-            {"acceleratorType": kind, "acceleratorCount": machine.accelerator.count}
-        ]
-    return answer
+    return dict(scripts.manifest("gcp/instance.yaml", words))
 
 
 class Refused(StrEnum):
