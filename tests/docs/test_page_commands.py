@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 import sys
 
 import pytest
@@ -16,6 +17,7 @@ from engine.cli.main import build
 from engine.cli.parser import parse
 from engine.usererror import UserError
 from gpuclusters.cli.main import main
+from lab import tools
 from tests.docs.pages import ROOT, Block, blocks, pages, typed
 
 MARKED = [block for page in pages() for block in blocks(page) if block.marked]
@@ -47,25 +49,39 @@ def test_there_are_such_blocks() -> None:
     assert len(MARKED) >= 3
 
 
-def of_pulumi() -> list[object]:
-    """Every line of the pages that calls Pulumi's command."""
+def called(program: str) -> list[object]:
+    """The rest of every line of the pages that calls a program; what is a pattern is left out."""
     found = []
     for page in pages():
         for one in blocks(page):
             if one.language in ("", "sh", "bash", "console"):
                 for line in one.text.replace("\\\n", " ").splitlines():
-                    called = re.match(r"\s*(?:\$ )?pulumi (?P<rest>.*)$", line)
-                    if called and not re.search(r"[…\[]|&&", called["rest"]):
-                        found.append(pytest.param(called["rest"], id=f"{one.id}: {line.strip()}"))
+                    typed = re.match(rf"\s*(?:\$ )?{program} (?P<rest>.*)$", line)
+                    if typed and not re.search(r"[…\[]|&&", typed["rest"]):
+                        rest = re.split(r"\s#\s|\s\|\s|\s<\s|\s>\s|;", typed["rest"].strip())[0]
+                        found.append(pytest.param(rest, id=f"{one.id}: {line.strip()}"))
     return found
 
 
-@pytest.mark.parametrize("rest", of_pulumi())
+@pytest.mark.parametrize("rest", called("pulumi"))
 def test_a_command_of_pulumi_in_a_page_could_be_typed(rest: str) -> None:
-    line = re.split(r"\s#\s|\s\|\s|\s<\s|\s>\s", rest.strip())[0]
     try:
-        parse(build(), shlex.split(line))
+        parse(build(), shlex.split(rest))
     except UserError as error:
         # What only the real CLI does is refused by the embedded engine by name.
         if "is not part of the embedded engine" not in str(error):
             raise
+
+
+@pytest.mark.parametrize("rest", called("make"))
+def test_a_target_of_make_in_a_page_is_there(rest: str) -> None:
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(shlex.split(rest)) <= set(targets)
+
+
+@pytest.mark.parametrize("rest", called("kubectl"))
+def test_a_command_of_kubectl_in_a_page_could_be_typed(rest: str) -> None:
+    """kubectl reads its words before it asks the server, which is not there."""
+    words = [tools.resolve("kubectl"), "--server", "http://127.0.0.1:1", *shlex.split(rest)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert "127.0.0.1:1" in done.stderr, done.stderr
