@@ -1,7 +1,7 @@
 """A fault is a value: what is wrong, where, how bad it is, and which step repairs it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -95,7 +95,8 @@ def refused(
     case: str = "",
     **values: Any,
 ) -> Refused:
-    """A refusal for one reason, in the words that are listed with its code or in others."""
-    found = blocked(code, path, case, **values)
-    problem, remedy = problem or found.problem, remedy or found.remedy
-    return Refused(target, [replace(found, problem=problem, remedy=remedy)])
+    """A refusal for one reason; what it does not say itself is said as it is listed with the code."""
+    if not (problem and remedy):
+        found = blocked(code, path, case, **values)
+        problem, remedy = problem or found.problem, remedy or found.remedy
+    return Refused(target, [Finding(code, problem, remedy, (path,) if path else ())])
