@@ -189,7 +189,8 @@ async def define(cluster: Cluster) -> None:
         await cluster.apply(CRD, crd, manager="tests")
     for kind in (GPU_LEASE, TENANCY):
         async for event in cluster.watch(kind):
-            if event.kind == "SYNC":
+            # Without metadata there is no such kind yet.
+            if event.kind == "SYNC" and event.object["metadata"]:
                 break
 
 
