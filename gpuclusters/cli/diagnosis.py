@@ -47,7 +47,7 @@ def well(area: str, text: str) -> Diagnosis:
 
 def warning(area: str, text: str, code: str, fix: str = "") -> Diagnosis:
     """Works, but will hurt. The fix is that of the code, unless more is known."""
-    return Diagnosis(area, Level.WARNING, text, fix or codes.listed()[code].do, code)
+    return Diagnosis(area, Level.WARNING, text, fix or codes.of(code).do, code)
 
 
 def failure(area: str, text: str, code: str, fix: str = "") -> Diagnosis:

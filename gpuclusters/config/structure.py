@@ -240,7 +240,7 @@ def explain(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Fi
             problem = f"{context['wrong']} (got {show(value, path)})"
             return Finding("config.refused-value", problem, context["instead"], path)
     case, written = kind, ""
-    code = next((code for code in _KINDS if kind in codes.listed()[code].cases), "")
+    code = next((code for code in _KINDS if kind in codes.of(code).cases), "")
     if kind in _MAPPINGS and isinstance(value, str) and not is_secret(path, value):
         written = _as_mapping(path, value, model, document)
         case = "text-for-mapping" if written else kind

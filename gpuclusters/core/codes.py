@@ -63,14 +63,20 @@ class Code(Said):
 
 
 @cache
+def _area(area: str) -> Mapping[str, Code]:
+    rows = yaml.load((FOLDER / f"{area}.yaml").read_text("utf-8"), Loader=LOADER)  # noqa: S506
+    return {f"{area}.{name}": Code.model_validate(row) for name, row in sorted(rows.items())}
+
+
 def listed() -> Mapping[str, Code]:
     """All codes, by area and name."""
-    found: dict[str, Code] = {}
-    for file in sorted(FOLDER.glob("*.yaml")):
-        rows: Mapping[str, object] = yaml.load(file.read_text("utf-8"), Loader=LOADER)  # noqa: S506
-        for name, row in sorted(rows.items()):
-            found[f"{file.stem}.{name}"] = Code.model_validate(row)
-    return found
+    areas = sorted(file.stem for file in FOLDER.glob("*.yaml"))
+    return {code: row for area in areas for code, row in _area(area).items()}
+
+
+def of(code: str) -> Code:
+    """What is told about a code; reads no other area."""
+    return _area(code.partition(".")[0])[code]
 
 
 def said(
@@ -80,7 +86,7 @@ def said(
 
     `repaired`: what to do where `up` repairs it and that did not help, unless the case says what.
     """
-    row = listed()[code]
+    row = of(code)
     if row.like and case not in row.cases and (case or not row.problem):
         return said(row.like, case, values, repaired=repaired)
     told = row.cases[case] if case else row

@@ -62,7 +62,7 @@ class Finding:
 
     @property
     def known(self) -> Code:
-        return codes.listed()[self.id]
+        return codes.of(self.id)
 
     @property
     def title(self) -> str:

@@ -97,7 +97,7 @@ def fleet(seen: Seen) -> Iterator[Finding]:
 
 def _unfit(host: str, found: Iterable[Mapping[str, Any]], declared: str) -> Iterator[Finding]:
     for one in found:
-        code, do = one["code"], codes.listed()[one["code"]].do
+        code, do = one["code"], codes.of(one["code"]).do
         kind = _PREFLIGHT.get(code, "host.unfit")
         yield Finding(kind, host, code, declared, one["problem"], up=False, do=do)
 

@@ -340,7 +340,7 @@ _CHECKS = (_machine, _iommu, _functions, _device_nodes, _software, _fabric)
 
 def text(finding: Finding) -> str:
     """All about a finding, in a few lines for people."""
-    about = codes.listed()[finding.code]
+    about = codes.of(finding.code)
     source = f"\n    source: {about.source}" if about.source else ""
     said = f"  {finding.code}: {finding.problem}\n    cause: {about.means}\n    do: {about.do}"
     return said + source

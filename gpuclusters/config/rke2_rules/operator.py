@@ -162,7 +162,7 @@ def _shown(values: Mapping[str, object], path: tuple[str, ...]) -> str:
 
 @rule(_DECIDED)
 def values_are_not_decided_twice(config: Rke2Config) -> Wrongs:
-    for key in codes.listed()[_DECIDED].cases:
+    for key in codes.of(_DECIDED).cases:
         if at(config.operator.values, key) is not None:
             yield Wrong((*_VALUES, *key.split(".")), key)
 
@@ -173,7 +173,7 @@ _BREAKING, _NEEDLESS = "rke2.toolkit-containerd-config", "rke2.toolkit-old-varia
 
 def _variables(config: Rke2Config, code: str) -> Iterator[Wrong]:
     for name, value in environment(config.operator.values, "toolkit").items():
-        if name in codes.listed()[code].cases:
+        if name in codes.of(code).cases:
             yield Wrong((*_VALUES, "toolkit", "env", name), name, got=show(value))
 
 

@@ -198,7 +198,7 @@ def several_gpus_start_fast(config: CaasConfig, node: Node) -> Wrongs:
 
 @rule(_ARGUMENT_TWICE, "preparation")
 def extra_arguments_are_not_set_elsewhere(_config: CaasConfig, preparation: Preparation) -> Wrongs:
-    set_elsewhere = codes.listed()[_ARGUMENT_TWICE].cases
+    set_elsewhere = codes.of(_ARGUMENT_TWICE).cases
     names = [key_of(argument) for argument in preparation.extra_kernel_arguments]
     for position, name in enumerate(names):
         path = ("extra-kernel-arguments", position)
