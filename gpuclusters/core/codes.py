@@ -68,6 +68,7 @@ def _area(area: str) -> Mapping[str, Code]:
     return {f"{area}.{name}": Code.model_validate(row) for name, row in sorted(rows.items())}
 
 
+@cache
 def listed() -> Mapping[str, Code]:
     """All codes, by area and name."""
     areas = sorted(file.stem for file in FOLDER.glob("*.yaml"))
