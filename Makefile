@@ -64,10 +64,8 @@ mutants: $(READY)  ## Break the product in recorded ways: a test has to notice e
 bench: $(READY)  ## Timings, as ratios within one run
 	@$(BIN)/pytest bench -n 0
 
-schema: $(READY)  ## What is made from the code: JSON Schema, key tables, docs/errors.md, docs/cli.md, attacks
-	@$(BIN)/python -m docs.keys
-	@$(BIN)/python -m docs.reference
-	@$(BIN)/python -m tests.docs.attacks
+schema: $(READY)  ## The JSON Schema of stack files, made from the code
+	@$(BIN)/python -m docs.schema
 
 policy/.venv/.ready: $(READY) policy/requirements.lock
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python policy/.venv
@@ -77,7 +75,7 @@ policy/.venv/.ready: $(READY) policy/requirements.lock
 policy: policy/.venv/.ready  ## The environment of the Pulumi policy pack
 
 docs: $(READY)  ## The documents as a site, in build/docs; a warning is an error
-	@$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
+	@$(BIN)/python -m sphinx -q -W -E --keep-going -b html docs build/docs
 	@echo "the site is in build/docs/index.html"
 
 protos: $(READY)  ## Python of the kubelet's protocols, from caas/kubelet_api/*.proto

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 project = "gpu-clusters"
 author = "the maintainers of gpu-clusters"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "docs.reference"]
 exclude_patterns = ["_build", "README.md"]
 source_suffix = {".md": "markdown"}
 root_doc = "index"

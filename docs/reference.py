@@ -1,50 +1,43 @@
-"""docs/errors.md, and what other pages show of the command and of its tables: `python -m docs.reference`."""
+"""What the site shows of the code: codes, keys, commands, tables. A page asks by `<!-- made: codes -->`.
+
+Nothing of it is committed. An extension of Sphinx: `make docs` puts it into the pages.
+"""
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import typer
 import yaml
+from sphinx.application import Sphinx
 from typer.core import TyperGroup
 
-from docs.blocks import fill, table
 from gpuclusters.cli import explain
 from gpuclusters.cli.help import EXAMPLES, PROGRAM
 from gpuclusters.compat import gpu_products, rke2_matrix
+from gpuclusters.config import keys
+from gpuclusters.config.stack import ClusterType
 from gpuclusters.core.codes import Code
 from gpuclusters.fabric.answers import CODES, Action
 from gpuclusters.gpu_operator import mig_layout
 from gpuclusters.metrics import alerts, counters
 
 FOLDER = Path(__file__).parent
-ERRORS = FOLDER / "errors.md"
-_INTRODUCTION = """---
-tocdepth: 2
----
+_PLACE = re.compile(r"<!-- made: (?P<name>[a-z0-9-]+) -->")
 
-# Errors
 
-Every error and warning of this program carries its code at the end of its first line: `… [command.no-stack]`.
-`gpu-clusters explain CODE` prints what stands here. Search for codes and alert on them: messages get better,
-codes stay. Without a **Do**, do what the message says. *(configuration)*: found before anything starts. `…`
-stands for names and values. The page is made by `make schema`. Errors of Pulumi's own engine, of the
-embedded one, of Helm and of Kubernetes are passed on and have no code.
-
-<!-- run -->
-```console
-$ gpu-clusters explain remote.disk-full
-remote.disk-full
-  means:  No space, or no inode, left on the host.
-  do:     Make room on the machine; the old file is untouched.
-…
-```
-"""
+def table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A table of Markdown."""
+    lines = [heads, ["---" for _ in heads], *rows]
+    return "\n".join(
+        f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |"
+        for line in lines
+    )
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -66,7 +59,7 @@ def _below(group: TyperGroup, context: Any) -> Iterator[tuple[str, Any]]:
             yield from _below(command, inner)
 
 
-def render() -> str:
+def _commands() -> str:
     """Every command of the program with its options."""
     lines: list[str] = []
     panel = ""
@@ -203,25 +196,11 @@ def _profiles(product: str) -> Iterator[str]:
         yield from (f"{name} × 1" for name in found.single)
 
 
-BLOCKS: Mapping[tuple[str, str], Callable[[], str]] = {
-    ("cli.md", "commands"): render,
-    ("fabric.md", "answers"): _answers,
-    ("observability.md", "metrics"): _metrics,
-    ("rke2.md", "operators"): _operators,
-    ("rke2.md", "branches"): _branches,
-    ("rke2.md", "products"): _products,
-    ("rke2-metrics.md", "counters"): _counters,
-    ("rke2-metrics.md", "xids"): _xids,
-}
-"""By page and name of the block: what it shows."""
-
-
-def errors() -> str:
-    """docs/errors.md as it is committed."""
+def _codes() -> str:
     paragraphs = []
     for area, found in groupby(explain.catalogue(), explain.area):
         paragraphs += [f"## {area}", *(part for code in found for part in _code(code))]
-    return f"{_INTRODUCTION}\n" + "\n\n".join(paragraphs) + "\n"
+    return "\n\n".join(paragraphs)
 
 
 def _code(code: str) -> Iterator[str]:
@@ -247,13 +226,57 @@ def _escaped(text: str) -> str:
     )
 
 
-def main() -> int:
-    ERRORS.write_text(errors(), encoding="utf-8")
-    for (name, block), shown in BLOCKS.items():
-        page = FOLDER / name
-        page.write_text(fill(page, block, shown()), encoding="utf-8")
-    return 0
+def _keys(section: str) -> str:
+    """Every key of a section, one table for each mapping."""
+    heads = ("Key", "Value", "Default", "Meaning")
+    parts: list[str] = []
+    for one in keys.mappings(section):
+        rows = ((f"`{k.name}`", k.values, _literal(k.default), k.meaning) for k in one.keys)
+        titles = ", ".join(f"`{path}`" for path in one.paths)
+        parts += [f"### {titles}", one.meaning, table(heads, rows)]
+    return "\n\n".join(parts)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _literal(default: str) -> str:
+    return default if default in keys.NO_DEFAULT else f"`{default}`"
+
+
+def _attacks() -> str:
+    from tests.docs import attacks
+
+    return attacks.render(attacks.attacks())
+
+
+BLOCKS: Mapping[str, Callable[[], str]] = {
+    "answers": _answers,
+    "attacks": _attacks,
+    "branches": _branches,
+    "codes": _codes,
+    "commands": _commands,
+    "counters": _counters,
+    "metrics": _metrics,
+    "operators": _operators,
+    "products": _products,
+    "xids": _xids,
+    **{f"keys-{kind.value}": partial(_keys, kind.value) for kind in ClusterType},
+}
+"""What there is, by the name that a page asks by."""
+
+
+def filled(page: str) -> str:
+    """A page with what it asks for.
+
+    Raises:
+        KeyError: it asks for something that there is not.
+    """
+    return _PLACE.sub(lambda found: BLOCKS[found["name"]](), page)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx, for an extension."""
+
+    def read(_: Sphinx, __: str, source: list[str]) -> None:
+        source[0] = filled(source[0])
+
+    app.connect("source-read", read)
+    return {"parallel_read_safe": True}

@@ -91,7 +91,7 @@ def _patterns(stated: list[str]) -> list[str]:
         id_ = pattern.partition("@")[0]
         if "*" not in id_ and id_ not in CODES:
             near = difflib.get_close_matches(id_, CODES, n=1)
-            instead = f"did you mean {near[0]}?" if near else "docs/errors.md lists all"
+            instead = f"did you mean {near[0]}?" if near else "`gpu-clusters explain` lists all"
             raise UsageError(f"--ignore: no drift has the code {id_!r}; {instead}")
     return stated
 

@@ -1,4 +1,4 @@
-"""`gpu-clusters explain`: what a code means and what to do. `docs.reference` makes a page of it."""
+"""`gpu-clusters explain`: what a code means and what to do, or what a key of a stack file is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cache
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from rich.markup import escape
 
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.help import AsJson
+from gpuclusters.config import keys
 from gpuclusters.config.stack import SECTIONS
 from gpuclusters.core import codes
 from gpuclusters.core.codes import Code
@@ -80,43 +82,66 @@ def told(code: str) -> Mapping[str, str]:
     return {name: text for name, text in told.items() if text}
 
 
+def _completed(incomplete: str) -> list[str]:
+    return [one for one in (*catalogue(), *keys.paths()) if one.startswith(incomplete)]
+
+
 def command(
-    code: Annotated[
+    what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CODE]",
-            help="As printed in brackets. Without one, all are listed.",
-            autocompletion=lambda incomplete: [c for c in catalogue() if c.startswith(incomplete)],
+            metavar="[CODE|KEY]",
+            help="A code as printed in brackets, or a key as in `rke2.operator`; else all codes.",
+            autocompletion=_completed,
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what an error means, what to do, and where it is raised.
+    """Say what an error means and what to do, or what a key of a stack file takes.
 
     Example: `gpu-clusters explain remote.host-key-mismatch`
     """
-    found = list(catalogue()) if code is None else [_known(code)]
-    if as_json:
-        documents = [{"code": one, **told(one)} for one in found]
-        shown = documents if code is None else documents[0]
-        sys.stdout.write(json.dumps(shown, indent=2, ensure_ascii=False) + "\n")
-        return
     console = Console(highlight=False)
-    if code is None:
-        for one in found:
-            line = f"{one}  [dim]{escape(catalogue()[one].means)}[/dim]"
+    if what is None and as_json:
+        _write([{"code": one, **told(one)} for one in catalogue()])
+    elif what is None:
+        for code, known in catalogue().items():
+            line = f"{code}  [dim]{escape(known.means)}[/dim]"
             console.print(line, overflow="ellipsis", no_wrap=True)
+    else:
+        _explain(what.strip("[] "), console, as_json)
+
+
+def _explain(name: str, console: Console, as_json: bool) -> None:
+    """A name may be that of a code and that of a key: then both are told."""
+    found = list(keys.about(name))
+    known = name in catalogue()
+    if not (found or known):
+        near = difflib.get_close_matches(name.lower(), [*catalogue(), *keys.paths()], n=1)
+        instead = f"did you mean {near[0]}?" if near else "`gpu-clusters explain` lists all codes"
+        raise UsageError(f"{name!r} is neither a code nor a key; {instead}", "command.unknown-code")
+    if as_json:
+        code = {"code": name, **told(name)} if known else {"key": name}
+        places = [{"paths": paths, **asdict(one)} for paths, one in found]
+        _write({**code, "places": places} if places else code)
         return
-    console.print(f"[bold]{escape(found[0])}[/bold]")
-    page = f"docs/errors.md#{found[0].replace('.', '')}"
-    for title, text in {**told(found[0]), "more": page}.items():
-        console.print(f"  [dim]{title + ':':<8}[/dim]{escape(text)}", soft_wrap=True)
+    if known:
+        _tell(console, name, told(name))
+    for paths, one in found:
+        texts = {"means": one.meaning}
+        if isinstance(one, keys.Key):
+            texts |= {"takes": one.values, "default": one.default}
+        else:
+            texts |= {key.name: f"{key.meaning} ({key.values}; {key.default})" for key in one.keys}
+        _tell(console, ", ".join(paths), texts)
 
 
-def _known(stated: str) -> str:
-    code = stated.strip("[] ")
-    if code not in catalogue():
-        near = difflib.get_close_matches(code.lower(), catalogue(), n=1, cutoff=0.5)
-        instead = f"did you mean {near[0]}?" if near else "`gpu-clusters explain` lists all"
-        raise UsageError(f"no error has the code {stated!r}; {instead}", "command.unknown-code")
-    return code
+def _write(document: object) -> None:
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def _tell(console: Console, name: str, texts: Mapping[str, str]) -> None:
+    console.print(f"[bold]{escape(name)}[/bold]")
+    width = max(map(len, texts)) + 2
+    for title, text in texts.items():
+        console.print(f"  [dim]{title + ':':<{width}}[/dim]{escape(text)}", soft_wrap=True)

@@ -15,11 +15,12 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_orig
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from gpuclusters.config import keys
 from gpuclusters.config.fault import HIDDEN, NOTHING, finding, is_secret, show
 from gpuclusters.config.rules.rule import Rule
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.core.section import Section, Unread, meanings
+from gpuclusters.core.section import Section, Unread
 
 M = TypeVar("M", bound=Section)
 Paths = Sequence[Path]
@@ -373,10 +374,9 @@ def _keys(path: Path, model: type[BaseModel], document: Any) -> list[str]:
 def _about(path: Path, model: type[BaseModel], document: Any) -> str:
     """What a key is for: the first sentence of its description."""
     for one in _models_at(path[:-1], model, document):
-        for name, info in one.model_fields.items():
-            if info.alias == path[-1] and (meaning := meanings(one).get(name)):
+        for info in one.model_fields.values():
+            if info.alias == path[-1] and (meaning := keys.meaning(one.__name__, info.alias)):
                 if isinstance(info.annotation, type) and issubclass(info.annotation, Enum):
                     return f"one of {', '.join(member.value for member in info.annotation)}"
-                first = re.split(r"(?<=[a-z0-9)])[.:;](?:\s|$)", meaning, maxsplit=1)[0]
-                return " ".join(first.split())
+                return re.split(r"(?<=[a-z0-9)])[.:;](?:\s|$)", meaning, maxsplit=1)[0]
     return "see docs/configuration.md"

@@ -46,7 +46,7 @@ class Said(BaseModel):
 
 
 class Code(Said):
-    """What is told about a code by `gpu-clusters explain` and docs/errors.md."""
+    """What is told about a code by `gpu-clusters explain`."""
 
     means: str
     do: str = "Do what the message says."

@@ -1,14 +1,9 @@
 """Base of all sections of the configuration, and types of single values; what goes together is for rules."""
 
-import ast
-import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
-from itertools import pairwise
-from textwrap import dedent
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -47,29 +42,6 @@ class Section(BaseModel):
         for name in type(self).model_fields:
             getattr(self, name)
         return super().model_dump(**options)
-
-
-@cache
-def meanings(model: type[BaseModel]) -> Mapping[str, str]:
-    """What stands below each key of a section, by its name.
-
-    Read where it is asked for: pydantic's `use_attribute_docstrings` reads it at every start, which costs a
-    third of the time that the sections need.
-    """
-    said: dict[str, str] = {}
-    for one in reversed(model.__mro__):
-        if not issubclass(one, Section) or one is Section:
-            continue
-        (body,) = ast.parse(dedent(inspect.getsource(one))).body
-        assert isinstance(body, ast.ClassDef)  # noqa: S101
-        for key, text in pairwise(body.body):
-            match key, text:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str(meaning))),
-                ):
-                    said[name] = inspect.cleandoc(meaning)
-    return said
 
 
 def refusal(case: str, **values: object) -> PydanticCustomError:
@@ -176,8 +148,6 @@ PemCertificate = Annotated[
 PciAddress = Annotated[
     str, Strict(), AfterValidator(str.lower), holds(naming.is_pci_address, "pci-address")
 ]
-Address = Annotated[IPv4Address, BeforeValidator(_address, json_schema_input_type=str)]
-Network = Annotated[IPv4Network, BeforeValidator(_network, json_schema_input_type=str)]
-AnyNetwork = Annotated[
-    IPv4Network | IPv6Network, BeforeValidator(_any_network, json_schema_input_type=str)
-]
+Address = Annotated[IPv4Address, BeforeValidator(_address)]
+Network = Annotated[IPv4Network, BeforeValidator(_network)]
+AnyNetwork = Annotated[IPv4Network | IPv6Network, BeforeValidator(_any_network)]

@@ -1,4 +1,4 @@
-"""The table of attacks in docs/security.md, made of the tests' markers: `python -m tests.docs.attacks`."""
+"""The attacks that tests make, by their markers; docs/security.md shows them on the site."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from docs.blocks import fill, table
+from docs.reference import table
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "security.md"
 FIELDS = ("by", "tries", "stopped_by")
 
 
@@ -82,12 +81,3 @@ def render(found: list[Attack]) -> str:
     )
     count = f"{len(found)} attacks are tests: {len(found) - still_open} held, {still_open} open."
     return f"{count}\n\n{table(('Attacker', 'Tries to', 'Stopped by', 'Test'), rows)}"
-
-
-def page() -> str:
-    """The page with the table of now."""
-    return fill(PAGE, "attacks", render(attacks()))
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

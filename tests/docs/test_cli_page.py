@@ -1,18 +1,16 @@
-"""docs/cli.md says what the command says, and every command that stands in a page could be typed."""
+"""Every command says what it does, and every command that stands in a page could be typed."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
 from docs import reference
-from docs.blocks import fill
 from gpuclusters.cli.help import EXAMPLES, PROGRAM
 from gpuclusters.cli.main import app
 from tests.docs.pages import blocks, pages
@@ -23,20 +21,6 @@ REPORTING = (
     "training-times",
 )
 """Commands that tell something; each has a form for programs."""
-
-
-@pytest.mark.parametrize(("name", "block"), reference.BLOCKS)
-def test_what_pages_show_of_the_code_is_up_to_date(name: str, block: str) -> None:
-    page = reference.FOLDER / name
-    shown = fill(page, block, reference.BLOCKS[name, block]())
-    assert page.read_text(encoding="utf-8") == shown, "run `make schema`"
-
-
-def test_a_page_without_a_place_is_refused(tmp_path: Path) -> None:
-    page = tmp_path / "empty.md"
-    page.write_text("# Nothing")
-    with pytest.raises(ValueError, match="no place"):
-        fill(page, "commands", "")
 
 
 def test_every_command_says_what_it_does_and_shows_how() -> None:

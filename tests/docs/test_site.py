@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.reference import BLOCKS
 from tests.docs.pages import DOCS
 
 
@@ -37,6 +38,34 @@ def test_every_page_is_in_the_navigation(site: Path) -> None:
         if page.name != "index.md"
     }
     assert made - linked == set()
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("errors", "remote.host-key-mismatch"),
+        ("configuration", "caas.service-vm"),
+        ("rke2-configuration", ".pools[].gpu"),
+        ("usernetes-configuration", "usernetes.control-plane"),
+        ("gke-configuration", "gke.network"),
+        ("cli", "gpu-clusters lab status"),
+        ("fabric", "not initialised"),
+        ("observability", "gpu_clusters_"),
+        ("rke2", "a100-sxm4-80gb"),
+        ("rke2-metrics", "XID"),
+        ("security", "attacks are tests:"),
+    ],
+)
+def test_what_the_code_knows_is_in_its_page(site: Path, page: str, text: str) -> None:
+    shown = (site / f"{page}.html").read_text(encoding="utf-8")
+    assert text in re.sub(r"<[^>]+>", "", shown)
+
+
+def test_pages_ask_for_all_that_there_is_and_for_nothing_else() -> None:
+    asked = re.findall(
+        r"<!-- made: (.+) -->", "".join(page.read_text() for page in DOCS.rglob("*.md"))
+    )
+    assert sorted(asked) == sorted(BLOCKS)
 
 
 def test_pictures_are_there(site: Path) -> None:

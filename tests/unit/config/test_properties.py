@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from docs.keys import schema
+from docs.schema import schema
 from gpuclusters.compat.rke2_matrix import operator_major
 from gpuclusters.config import gke_plan, rke2_machines, rke2_plan, usernetes_plan
 from gpuclusters.config.fault import told
