@@ -1,6 +1,6 @@
 """Rootless Kubernetes: hosts with drivers, a node container on each, its GPUs, the proof that they work."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -92,7 +92,10 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         delete_unreachable=True,
     )
     # A node that was made anew, or has other GPUs, is waited for and proven again.
-    gpus = {f"gpus of {name}": node.gpu_uuids.apply(_listed) for name, node in made.nodes.items()}
+    gpus = {
+        f"gpus of {name}": node.gpu_uuids.apply(lambda uuids: " ".join(sorted(uuids)))
+        for name, node in made.nodes.items()
+    }
     plugin = GpuPlugin(
         "gpus",
         after(*made.nodes.values(), opts=in_cluster),
@@ -110,7 +113,9 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
             node.host: {
                 "role": "control-plane" if node is config.control_plane else "worker",
                 "number": node.number,
-                "driver": prepared[node.host].facts.apply(_driver_version),
+                "driver": prepared[node.host].facts.apply(
+                    lambda facts: str(facts.get("driver") or "")
+                ),
                 "allocatable": plugin.allocatable.apply(partial(_of_node, node.host)),
                 "certificate_expires": made.nodes[node.host].certificate_expires,
             }
@@ -138,14 +143,6 @@ def _proof(
         opts=after(plugin),
     )
     return {"rung": config.proof.rung, **proof.verdict()}
-
-
-def _listed(uuids: Sequence[str]) -> str:
-    return " ".join(sorted(uuids))
-
-
-def _driver_version(facts: Mapping[str, Any]) -> str:
-    return str(facts.get("driver") or "")
 
 
 def _of_node(name: str, found: Mapping[str, int]) -> dict[str, int]:

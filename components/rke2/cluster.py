@@ -72,7 +72,9 @@ class Rke2Cluster(Component, module="rke2"):
         joined = [made[host].joined for host in servers]
         # Known when the last server is there, so that nobody builds on a cluster that still changes shape.
         self.kubeconfig = pulumi.Output.secret(
-            pulumi.Output.all(made[next(iter(servers))].kubeconfig, *joined).apply(_first)
+            pulumi.Output.all(made[next(iter(servers))].kubeconfig, *joined).apply(
+                lambda all_: str(all_[0])
+            )
         )
         return {"kubeconfig": self.kubeconfig}
 
@@ -134,7 +136,3 @@ class Rke2Cluster(Component, module="rke2"):
                 protect=self.protect and is_server,
             ),
         )
-
-
-def _first(values: Sequence[Any]) -> str:
-    return str(values[0])

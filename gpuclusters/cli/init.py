@@ -112,10 +112,6 @@ def _caas(words: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rke2(words: Mapping[str, Any]) -> dict[str, Any]:
-    return {"agents": [name for name in words["machines"] if name not in words["servers"]]}
-
-
 def _usernetes(words: Mapping[str, Any]) -> dict[str, Any]:
     first, *others = [{"host": name, "number": at} for at, name in enumerate(words["machines"], 1)]
     return {"control-plane": first, "workers": others}
@@ -123,7 +119,9 @@ def _usernetes(words: Mapping[str, Any]) -> dict[str, Any]:
 
 _MADE: Mapping[ClusterType, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     ClusterType.CAAS: _caas,
-    ClusterType.RKE2: _rke2,
+    ClusterType.RKE2: lambda words: {
+        "agents": [name for name in words["machines"] if name not in words["servers"]]
+    },
     ClusterType.USERNETES: _usernetes,
 }
 """Words of a section that are made of several answers."""

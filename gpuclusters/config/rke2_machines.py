@@ -85,20 +85,16 @@ def machines(config: Rke2Config) -> tuple[MachinePlan, ...]:
 
 def _machine(config: Rke2Config, name: str, pool: Pool | None) -> MachinePlan:
     role = Role.SERVER if name in config.own_servers else Role.AGENT
+    made = isinstance(config, MadeCluster)  # nodes that were there keep their labels
     return MachinePlan(
         name=name,
         role=role,
         pool=pool.name if pool is not None else "",
         gpus=pool.gpu.count if pool is not None and pool.gpu is not None else 0,
-        labels=_labels(config, pool) if pool is not None else {},
+        labels={POOL_LABEL: pool.name, **pool.labels} if made and pool is not None else {},
         taints=pool.taints if pool is not None else (),
         driver=_host_driver(config, pool) if pool is not None else None,
     )
-
-
-def _labels(config: Rke2Config, pool: Pool) -> Mapping[str, str]:
-    """What this program labels nodes with; none that were there."""
-    return {POOL_LABEL: pool.name, **pool.labels} if isinstance(config, MadeCluster) else {}
 
 
 def driver_version(config: Rke2Config, override: PoolDriver | None = None) -> str:

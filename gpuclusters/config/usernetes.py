@@ -207,10 +207,6 @@ class VersionOverrides(Section):
     """Whether slirp4netns is installed beside Docker. Always; false is refused."""
 
 
-def _none(value: Any) -> Any:
-    return None if value == "none" else value
-
-
 class UsernetesProof(Section):
     """What has to be shown: rungs of a ladder, each with a message of its own (docs/usernetes-proof.md)."""
 
@@ -225,7 +221,10 @@ class UsernetesProof(Section):
     """Image of rung 8, by digest, with NVIDIA's sample vectorAdd; by default NVIDIA's own for CUDA 12.5."""
     training: Annotated[
         Training | None,
-        BeforeValidator(_none, json_schema_input_type=Training | Literal["none"] | None),
+        BeforeValidator(
+            lambda value: None if value == "none" else value,
+            json_schema_input_type=Training | Literal["none"] | None,
+        ),
     ] = None
     """The training of rung 9; none if it is not stated."""
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -80,17 +81,13 @@ def _address(value: Any) -> Any:
         raise refusal("address") from None
 
 
-def _network(value: Any) -> Any:
-    return _range(value, IPv4Network, "range")
-
-
 def _any_network(value: Any) -> Any:
     kind = IPv6Network if isinstance(value, str) and ":" in value else IPv4Network
-    return _range(value, kind, "any-range")
+    return _range(kind, "any-range", value)
 
 
 def _range(
-    value: Any, kind: type[IPv4Network] | type[IPv6Network], case: str
+    kind: type[IPv4Network] | type[IPv6Network], case: str, value: Any
 ) -> IPv4Network | IPv6Network:
     try:
         if isinstance(value, str):
@@ -149,5 +146,5 @@ PciAddress = Annotated[
     str, Strict(), AfterValidator(str.lower), holds(naming.is_pci_address, "pci-address")
 ]
 Address = Annotated[IPv4Address, BeforeValidator(_address)]
-Network = Annotated[IPv4Network, BeforeValidator(_network)]
+Network = Annotated[IPv4Network, BeforeValidator(partial(_range, IPv4Network, "range"))]
 AnyNetwork = Annotated[IPv4Network | IPv6Network, BeforeValidator(_any_network)]

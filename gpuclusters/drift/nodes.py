@@ -95,9 +95,9 @@ def _node(wanted: ExpectedNode, live: Object, kept_back: int) -> Iterator[Findin
 
 def _taints(wanted: ExpectedNode, live: Object, spec: Object) -> Iterator[Finding]:
     found = {
-        taint_text(taint)
+        f"{taint['key']}{'=' + taint['value'] if taint.get('value') else ''}:{taint['effect']}"
         for taint in spec.get("taints") or ()
-        if not str(taint.get("key")).startswith(_SYSTEM_TAINTS)
+        if not taint["key"].startswith(_SYSTEM_TAINTS)
     }
     none = "no such taint"
     for taint in sorted(wanted.taints - found):
@@ -106,12 +106,6 @@ def _taints(wanted: ExpectedNode, live: Object, spec: Object) -> Iterator[Findin
     for taint in sorted(found - wanted.taints):
         what, by = f"taint {taint.split('=')[0]}", who(live, [("spec", "taints")])
         yield Finding("node.taint-unknown", wanted.name, what, none, taint, by=by)
-
-
-def taint_text(taint: Object) -> str:
-    """`key=value:Effect`, as kubectl takes it."""
-    value = str(taint.get("value") or "")
-    return f"{taint.get('key')}{'=' + value if value else ''}:{taint.get('effect')}"
 
 
 def _offered(wanted: ExpectedNode, live: Object, kept_back: int) -> Iterator[Finding]:

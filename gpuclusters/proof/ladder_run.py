@@ -136,10 +136,6 @@ def _settled(inputs: LadderInputs, context: Context, judge: _Judge) -> Sequence[
     return checks
 
 
-def _allocatable(inputs: LadderInputs, context: Context, _programs: str) -> Sequence[Check]:
-    return _settled(inputs, context, nodes.allocatable)
-
-
 def _network(inputs: LadderInputs, context: Context, programs: str) -> Sequence[Check]:
     """Wait until every pod has said what it reached, or the time is over; a check for each node."""
     answers: dict[str, Mapping[str, Any]] = {}
@@ -205,7 +201,7 @@ def _training(inputs: LadderInputs, context: Context, programs: str) -> Sequence
 
 _RUNGS: Mapping[CheckLevel, Callable[[LadderInputs, Context, str], Sequence[Check]]] = {
     CheckLevel.NETWORK: _network,
-    CheckLevel.ALLOCATABLE: _allocatable,
+    CheckLevel.ALLOCATABLE: lambda inputs, context, _: _settled(inputs, context, nodes.allocatable),
     CheckLevel.VECTOR_ADD: _vector_add,
     CheckLevel.TRAINING: _training,
 }

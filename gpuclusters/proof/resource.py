@@ -99,12 +99,8 @@ class KeptProof(ModelResource):
 
     def verdict(self) -> dict[str, pulumi.Output[str]]:
         """What the outputs of a stack say of it."""
-        passed = self.proven.apply(_verdict)
+        passed = self.proven.apply(lambda proven: "passed" if proven else "failed")
         return {"verdict": passed, "at": self.at, "evidence_sha256": self.evidence_sha256}
-
-
-def _verdict(proven: bool) -> str:  # noqa: FBT001
-    return "passed" if proven else "failed"
 
 
 OUTPUTS = tuple(KeptProof.__annotations__)

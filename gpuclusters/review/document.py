@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuclusters.review.cost import Cost, Side
 from gpuclusters.review.plan import Action
-from gpuclusters.review.review import Failure, Level, Outcome, Review, worst
+from gpuclusters.review.review import Failure, Level, Outcome, worst
 
 FORM = 1
 """Number of this form; it grows when a field changes its meaning or goes."""
@@ -21,15 +21,13 @@ _VERDICTS = {
 
 def document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """The JSON document of some stacks' reviews."""
-    stacks = [_failure(one) if isinstance(one, Failure) else _review(one) for one in outcomes]
+    stacks = [_of_stack(one) for one in outcomes]
     return {"form": FORM, "verdict": _VERDICTS[worst(outcomes)], "stacks": stacks}
 
 
-def _failure(failure: Failure) -> dict[str, Any]:
-    return {"stack": failure.stack, "verdict": "failed", "message": failure.message}
-
-
-def _review(review: Review) -> dict[str, Any]:
+def _of_stack(review: Outcome) -> dict[str, Any]:
+    if isinstance(review, Failure):
+        return {"stack": review.stack, "verdict": "failed", "message": review.message}
     plan = review.plan
     counts = {action.value: plan.count(action) for action in Action if action is not Action.SAME}
     steps = (step for steps in review.groups.values() for step in steps)

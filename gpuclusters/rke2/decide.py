@@ -53,7 +53,7 @@ def findings(
     if cluster is not None:
         yield from _cluster(inputs, host, cluster)
     yield from certificate(inputs.role, host)
-    yield from _host_repairs(inputs, host)
+    yield from host_repairs(inputs, host)
     if cluster is not None:
         yield from _node_repairs(inputs, before, cluster.node)
 
@@ -136,11 +136,6 @@ def differing(inputs: Rke2NodeInputs, live: LiveHost) -> dict[str, str]:
     return host_files.differing({**inputs.contents(), releases.TOKENS: inputs.tokens()}, live.file)
 
 
-def is_as_declared(inputs: Rke2NodeInputs, live: LiveHost) -> bool:
-    """Whether the host, as far as it shows there, runs with exactly these inputs."""
-    return not [*_host_repairs(inputs, live)]
-
-
 def waiting(
     inputs: Rke2NodeInputs, progress: Progress, node: ClusterNode | None
 ) -> Iterator[Finding]:
@@ -211,7 +206,7 @@ def _cluster(inputs: Rke2NodeInputs, live: LiveHost, cluster: LiveCluster) -> It
                 yield blocked("rke2.version-skew", name=name, skew=skew)
 
 
-def _host_repairs(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
+def host_repairs(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
     yield from release(live, inputs.wanted)
     for path in sorted(differing(inputs, live)):
         yield _join("rke2.file-changed", path)

@@ -112,7 +112,7 @@ class Rke2Capability(HostCapability[Rke2NodeInputs, LiveNode]):
             node = control.node(inputs.node_name) if known else None
             return LiveCluster(node=node, rival=next(rivals, ""))
         control, unreachable = self._control(), ""
-        is_done = decide.is_as_declared(inputs, live)
+        is_done = not [*decide.host_repairs(inputs, live)]
         if not live.owner:
             # Found out now it costs seconds; RKE2 would try for as long as it is let.
             address = inputs.registration_address

@@ -74,11 +74,6 @@ def boot_unit(account: str) -> str:
     return Template(scripts.read(f"rootless/{BOOT_UNIT}")).substitute(account=account)
 
 
-def user_drop_in() -> str:
-    """What the account's daemon is started with."""
-    return scripts.read("rootless/docker.service.d.conf")
-
-
 def host_digest(account: str) -> str:
     """Of all root's files together."""
     return hashlib.sha256(json.dumps(host_files(account), sort_keys=True).encode()).hexdigest()
@@ -88,7 +83,7 @@ def account_files(home: str, daemon_json: str | None) -> dict[str, str]:
     """The account's files by path, what else its daemon.json says kept; ValueError if it is unreadable."""
     return {
         f"{home}/{DAEMON_JSON}": daemon_configuration(daemon_json),
-        f"{home}/{USER_DROP_IN}": user_drop_in(),
+        f"{home}/{USER_DROP_IN}": scripts.read("rootless/docker.service.d.conf"),
     }
 
 
@@ -134,6 +129,7 @@ _OTHERS = (
     *("uidmap", "slirp4netns", "dbus-user-session", "iptables", "iproute2"),
     *("jq", "make", "git", "curl", "gpg", "ca-certificates"),
 )
+_NUMBERED = re.compile(r"linux-(image|headers)-[0-9]")
 _KERNEL = re.compile(
     r"linux-(image-|headers-)?(generic|gcp|aws|azure|virtual)(-[a-z0-9.-]+)?|linux-(image|headers)-[0-9].*"
 )
@@ -169,13 +165,9 @@ def to_hold(live: LiveRootless) -> list[str]:
     kernels = [
         name
         for name in live.package
-        if _KERNEL.fullmatch(name) and not (_numbered(name) and live.kernel not in name)
+        if _KERNEL.fullmatch(name) and not (_NUMBERED.match(name) and live.kernel not in name)
     ]
     return sorted({*(name for name in pinned if name in live.package), *kernels})
-
-
-def _numbered(name: str) -> bool:
-    return re.match(r"linux-(image|headers)-[0-9]", name) is not None
 
 
 def not_held(live: LiveRootless) -> list[str]:

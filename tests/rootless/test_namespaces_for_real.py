@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuclusters.compat import known_errors
-from gpuclusters.rootless import files
+from gpuclusters.core import scripts
 from gpuclusters.rootless.decide import LEAST_IDS, next_range
 from gpuclusters.rootless.model import LiveRootless
 from lab.tools.debian_packages import unpacked
@@ -153,7 +153,9 @@ def test_without_newuidmap_the_inspection_says_why_there_is_no_namespace(
 
 def test_slirp4netns_gives_the_network_that_our_unit_asks_for(machine: PrivateMachine) -> None:
     with_the_systems_range(machine, "grace")
-    asked = dict(re.findall(r"ROOTLESSKIT_(NET|MTU)=(\S+)", files.user_drop_in()))
+    asked = dict(
+        re.findall(r"ROOTLESSKIT_(NET|MTU)=(\S+)", scripts.read("rootless/docker.service.d.conf"))
+    )
     shows = "cat /sys/class/net/tap0/mtu /etc/resolv.conf; cat /proc/net/dev"
     # The rest is what dockerd-rootless.sh adds by itself.
     said = machine.output(

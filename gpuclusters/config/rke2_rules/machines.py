@@ -167,12 +167,9 @@ def cluster_networks_do_not_meet(config: MadeCluster) -> Wrongs:
 
 @rule("rke2.machine-in-cluster-network", section=MadeCluster)
 def machines_are_outside_of_the_clusters_networks(config: MadeCluster) -> Wrongs:
-    return rke2_checks.outside(_addresses(config), _ranges(config))
-
-
-def _addresses(config: MadeCluster) -> Iterator[tuple[Path, str | None]]:
-    yield from listed_addresses(config.hosts)
-    yield ("registration-address",), config.registration_address
+    registration = ("registration-address",), config.registration_address
+    stated = [*listed_addresses(config.hosts), registration]
+    return rke2_checks.outside(stated, _ranges(config))
 
 
 @rule("rke2.cis-without-policies", section=MadeCluster)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuclusters.compat import gpu_products, rke2_matrix, usernetes_versions
-from gpuclusters.compat.gpu_products import Architecture
 from gpuclusters.compat.rke2_matrix import branch_of
 from gpuclusters.compat.versions import older, release
 from gpuclusters.config import rke2_checks, training_rules
@@ -23,10 +22,6 @@ from gpuclusters.proof.model import Training
 _VERSION: Path = ("driver", "version")
 
 
-def _architecture(config: UsernetesConfig) -> Architecture:
-    return gpu_products.product(config.gpus.product).architecture
-
-
 @rule("usernetes.driver-branch-unknown")
 def the_hosts_branch_is_known(config: UsernetesConfig) -> Wrongs:
     version = driver_version(config)
@@ -40,7 +35,8 @@ def the_hosts_driver_exists(config: UsernetesConfig) -> Wrongs:
 
 @rule("usernetes.driver-without-gpu")
 def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Wrongs:
-    version, generation = driver_version(config), _architecture(config)
+    version = driver_version(config)
+    generation = gpu_products.product(config.gpus.product).architecture
     branch = rke2_matrix.branch(branch_of(version))
     if branch is not None and generation.is_before(branch.oldest):
         last = rke2_matrix.last_branch_for(generation)
