@@ -1,22 +1,32 @@
-"""What programs of a simulated host answer, as `answers.yaml` tells it."""
+"""What programs of a simulated host answer, and what follows, as `answers.yaml` and `gpus.yaml` tell it."""
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import lab.hosts
 from lab.hosts import faults
+from lab.hosts.hardware import tenant
+from lab.hosts.model import USER, HostsError
+from lab.hosts.usernetes.rootless import rootless_engine
 from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.waiting import eventually
 
-STORIES: dict[str, list[dict[str, Any]]] = yaml.safe_load(
-    Path(__file__).with_name("answers.yaml").read_text()
-)
-STEPS = {"host", "run", "root", "inject", "clear", "in-use", "reboot"}
-EXPECTED = {"stdin", "exit", "prints", "says", "matches", "complains"}
+STORIES: dict[str, list[dict[str, Any]]] = {
+    name: steps
+    for file in ("answers.yaml", "gpus.yaml")
+    for name, steps in yaml.safe_load(Path(__file__).with_name(file).read_text()).items()
+}
+COMMANDS = {"run", "root"}
+EXPECTED = {"stdin", "exit", "prints", "says", "matches", "complains", "logs"}
+NOT_INITIALISED = 248
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -25,12 +35,16 @@ def test_programs_answer_as_the_real_ones(hosts: Hosts, story: str) -> None:
     kind = steps[0].get("host", {})
     (host,) = hosts(1, **kind)
     for step in steps[1 if kind else 0 :]:
-        assert len(STEPS & set(step)) == 1, step
-        assert set(step) <= STEPS | EXPECTED, step
         play(host, step)
 
 
 def play(host: SimulatedHost, step: dict[str, Any]) -> None:
+    if (asked := COMMANDS & set(step)) and set(step) <= asked | EXPECTED:
+        (how,) = asked
+        ask = host.run if how == "run" else host.sudo
+        compare(step, ask(step[how], stdin=step.get("stdin")))
+        return
+    where = host.folder, host.name
     match step:
         case {"inject": injected}:
             host.inject(*(faults.parse(kind, values) for kind, values in injected.items()))
@@ -40,10 +54,52 @@ def play(host: SimulatedHost, step: dict[str, Any]) -> None:
             host.set_partition_in_use(partition, holder)
         case {"reboot": True}:
             host.reboot()
-        case {"root": command}:
-            compare(step, host.sudo(command))
-        case {"run": command}:
-            compare(step, host.run(command, stdin=step.get("stdin")))
+        case {"hangs": command}:
+            with pytest.raises(TimeoutError):
+                host.run(command, timeout=0.7)
+        case {"settles": True}:
+            eventually(lambda: host.run("fmpm -l").returncode != NOT_INITIALISED)
+        case {"active": numbers}:
+            listed = json.loads(host.run("fmpm -l").stdout)["partitionInfo"]
+            assert [one["partitionId"] for one in listed if one["isActive"]] == numbers, step
+        case {"journal": event, "has": entries}:
+            found = host.journal(event)
+            assert [{key: one[key] for key in entries[0]} for one in found] == entries, (
+                step,
+                found,
+            )
+        case {"harm": texts}:
+            found = [entry["what"] for entry in host.journal("harm")]
+            assert len(found) == len(texts), (step, found)
+            assert all(text in said for text, said in zip(texts, found, strict=True)), (step, found)
+        case {"use": modules, "by": name}:
+            changes = {key: step.get(key) for key in ("knobs", "firmware")}
+            assert tenant.use(*where, modules, name, **changes) == step.get("finds", []), step
+        case {"repair": modules}:
+            tenant.repair(*where, modules)
+        case {"gpu": module, "is": expected}:
+            found = tenant.state(*where, module).model_dump()
+            assert found | expected == found, (step, found)
+        case {"gpus": expected}:
+            found = plain(asdict(lab.hosts.gpu_state(*where)))
+            assert found | expected == found, (step, found)
+        case {"divide": layout, "refused": text}:
+            with pytest.raises(HostsError, match=text):
+                lab.hosts.set_mig(*where, layout)
+        case {"divide": layout}:
+            lab.hosts.set_mig(*where, layout)
+        case {"engine": expected}:
+            engine = rootless_engine(host.folder / host.name, USER)
+            assert plain({name: getattr(engine, name) for name in expected}) == expected, step
+        case _:
+            raise AssertionError(f"no step: {step}")
+
+
+def plain(found: Any) -> Any:
+    """As YAML has it."""
+    if isinstance(found, dict):
+        return {key: plain(value) for key, value in found.items()}
+    return list(found) if isinstance(found, tuple) else found
 
 
 def compare(step: dict[str, Any], done: Any) -> None:
@@ -52,7 +108,16 @@ def compare(step: dict[str, Any], done: Any) -> None:
         assert done.stdout == step["prints"], (step, done)
     if "matches" in step:
         assert re.fullmatch(step["matches"], done.stdout), (step, done)
+    if "logs" in step:
+        assert about(done.stderr) == step["logs"], (step, done)
     for expected, said in (("says", done.stdout), ("complains", done.stderr)):
         texts = step.get(expected, [])
         for text in [texts] if isinstance(texts, str) else texts:
             assert text in said, (step, done)
+
+
+def about(errors: str) -> list[str]:
+    """What nvidia_gpu_tools.py logs about devices, without their names."""
+    lines = re.findall(r"^\d{4}-\d\d-\d\d,\d\d:\d\d:\d\d\.\d{3} \w+ +(.*)$", errors, re.MULTILINE)
+    texts = [text for text in lines if not text.startswith("Selected")]
+    return [re.sub(r"^(GPU|NvSwitch) \S+ \S+ \S+ BAR0 \S+ ", "", text) for text in texts]

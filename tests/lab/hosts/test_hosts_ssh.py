@@ -33,7 +33,11 @@ def host(hosts_pool: Any) -> SimulatedHost:
     provider = ServiceVmProvider()
     provider.ssh_key = made.client_key.read_text()
     provider.create(wanted(made))
-    made.sudo(f"printf '%s ' {VM_ADDRESS} > {KNOWN}; cut -d ' ' -f 1,2 {HOST_KEY} >> {KNOWN}")
+    made.sudo(
+        f"printf '%s ' {VM_ADDRESS} > {KNOWN}; cut -d ' ' -f 1,2 {HOST_KEY} >> {KNOWN}; "
+        f"printf '%s ssh-ed25519 AAAAC3Nz\\n' {VM_ADDRESS} > /tmp/changed; : > /tmp/nothing; "
+        f"cp {KEY} /tmp/open; chmod 644 /tmp/open; ssh-keygen -q -t ed25519 -N '' -f /tmp/other"
+    )
     return made
 
 
@@ -41,6 +45,37 @@ def host(hosts_pool: Any) -> SimulatedHost:
 def vm(host: SimulatedHost) -> Iterator[SimulatedHost]:
     yield host
     host.clear_faults()
+
+
+DENIED = "Permission denied (publickey).\n"
+ANSWERS = {
+    "its fabric manager": ("nv-fabricmanager --version", {}, 0, "version is : 595.58.03\n", ""),
+    "its service": ("systemctl is-active nvidia-fabricmanager", {}, 0, "active\n", ""),
+    "its address": (
+        "cat /usr/share/nvidia/nvswitch/fabricmanager.cfg",
+        *({}, 0, f"\nFM_CMD_BIND_INTERFACE={VM_ADDRESS}\n", ""),
+    ),
+    "a failure": ("cat /none", {}, 1, "", "No such file"),
+    "no unit": ("systemctl is-active unheard-of", {}, 4, "inactive\n", ""),
+    "no program": ("nvidia-smi -q", {}, 127, "", "command not found"),
+    "a shell's line": (
+        '"cat /none; hostname; sudo -n tail -n 1 /var/log/fabricmanager.log"',
+        *({}, 0, "fabric-manager\nSuccessfully configured", "No such file"),
+    ),
+    "another key": ("true", {"key": "/tmp/other"}, 255, "", f"fm@{VM_ADDRESS}: {DENIED}"),
+    "another account": ("true", {"to": f"root@{VM_ADDRESS}"}, 255, "", DENIED),
+    "no key": ("true", {"key": "/tmp/none"}, 255, "", "not accessible: No such file"),
+    "an open key": ("true", {"key": "/tmp/open"}, 255, "", "too open"),
+    "a changed host": ("true", {"known": "/tmp/changed"}, 255, "", "IDENTIFICATION HAS CHANGED"),
+    "an unknown host": (
+        *("true", {"known": "/tmp/nothing"}, 255, ""),
+        "Host key verification failed.\n",
+    ),
+    "a bad option": ("true", {"more": "-o ProxyJumpp=x"}, 255, "", "option: ProxyJumpp"),
+    "a bad flag": ("true", {"more": "-Z"}, 255, "", "unknown option -- Z"),
+    "nobody there": ("true", {"to": "fm@192.168.250.9"}, 255, "", "No route to host"),
+}
+"""Command, how it is called, exit code, and what is in its output and errors."""
 
 
 def ssh(
@@ -59,76 +94,26 @@ def ssh(
     return done.returncode, done.stdout, done.stderr
 
 
-def test_root_of_the_host_enters_and_finds_what_the_seed_says(vm: SimulatedHost) -> None:
-    assert ssh(vm, "nv-fabricmanager --version") == (
-        0,
-        "Fabric Manager version is : 595.58.03\n",
-        "",
-    )
-    assert ssh(vm, "systemctl is-active nvidia-fabricmanager") == (0, "active\n", "")
-    status, text, _ = ssh(vm, "cat /usr/share/nvidia/nvswitch/fabricmanager.cfg")
-    assert status == 0
-    assert f"FM_CMD_BIND_INTERFACE={VM_ADDRESS}\n" in text
-    assert "FABRIC_MODE=1\n" in text
-
-
-def test_it_ends_as_the_remote_command_does(vm: SimulatedHost) -> None:
-    assert ssh(vm, "true")[0] == 0
-    assert ssh(vm, "cat /none")[0] == 1
-    assert ssh(vm, "systemctl is-active unheard-of")[:2] == (4, "inactive\n")
-    status, _, errors = ssh(vm, "nvidia-smi -q")
-    assert (status, "command not found" in errors) == (127, True)
-
-
-def test_several_commands_are_one_line_of_a_shell(vm: SimulatedHost) -> None:
-    status, text, errors = ssh(
-        vm, '"cat /none; hostname; sudo -n tail -n 1 /var/log/fabricmanager.log"'
-    )
-    assert (status, "No such file" in errors) == (0, True)
-    assert text.startswith("fabric-manager\nSuccessfully configured")
-
-
-def test_another_key_and_another_account_are_refused(vm: SimulatedHost) -> None:
-    vm.sudo("rm -f /tmp/other; ssh-keygen -q -t ed25519 -N '' -f /tmp/other")
-    denied = f"fm@{VM_ADDRESS}: Permission denied (publickey).\n"
-    assert ssh(vm, "true", key="/tmp/other") == (255, "", denied)
-    assert ssh(vm, "true", to=f"root@{VM_ADDRESS}")[0] == 255
-    status, _, errors = ssh(vm, "true", key="/tmp/none")
-    assert (status, "not accessible: No such file" in errors) == (255, True)
-    vm.sudo(f"cp {KEY} /tmp/open; chmod 644 /tmp/open")
-    status, _, errors = ssh(vm, "true", key="/tmp/open")
-    assert (status, "too open" in errors) == (255, True)
+@pytest.mark.parametrize("case", ANSWERS)
+def test_it_answers_as_openssh(vm: SimulatedHost, case: str) -> None:
+    command, how, code, says, complains = ANSWERS[case]
+    status, text, errors = ssh(vm, command, **how)
+    assert (status, says in text, complains in errors) == (code, True, True), (text, errors)
 
 
 def test_an_ordinary_account_cannot_read_the_key(vm: SimulatedHost) -> None:
     done = vm.run(f"ssh -n -i {KEY} -o StrictHostKeyChecking=no fm@{VM_ADDRESS} true")
-    assert (done.returncode, "Permission denied (publickey)" in done.stderr) == (255, True)
+    assert (done.returncode, DENIED in done.stderr) == (255, True)
 
 
-def test_a_vm_with_another_host_key_is_not_entered(vm: SimulatedHost) -> None:
-    vm.sudo(f"printf '%s ssh-ed25519 AAAAC3Nz\\n' {VM_ADDRESS} > /tmp/changed; : > /tmp/nothing")
-    status, _, errors = ssh(vm, "true", known="/tmp/changed")
-    assert (status, "IDENTIFICATION HAS CHANGED" in errors) == (255, True)
-    status, _, errors = ssh(vm, "true", known="/tmp/nothing")
-    assert (status, errors.endswith("Host key verification failed.\n")) == (255, True)
-
-
-def test_what_it_does_not_know_is_refused(vm: SimulatedHost) -> None:
-    status, _, errors = ssh(vm, "true", more="-o ProxyJumpp=x")
-    assert (status, "Bad configuration option: ProxyJumpp" in errors) == (255, True)
-    status, _, errors = ssh(vm, "true", more="-Z")
-    assert (status, "unknown option -- Z" in errors) == (255, True)
-
-
-def test_no_other_machine_and_no_vm_that_is_off_is_reached(vm: SimulatedHost) -> None:
-    assert "No route to host" in ssh(vm, "true", to="fm@192.168.250.9")[2]
+def test_no_vm_that_refuses_or_is_off_is_reached(vm: SimulatedHost) -> None:
     vm.inject(faults.VmRefusesSsh())
     assert "Connection refused" in ssh(vm, "true")[2]
     vm.clear_faults()
     vm.sudo("virsh destroy fabric-manager")
     try:
-        assert ssh(vm, "true")[0] == 255
-        assert "No route to host" in ssh(vm, "true")[2]
+        status, _, errors = ssh(vm, "true")
+        assert (status, "No route to host" in errors) == (255, True)
     finally:
         vm.sudo("virsh start fabric-manager")
     assert ssh(vm, "true")[0] == 0
