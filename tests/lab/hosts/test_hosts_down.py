@@ -15,18 +15,19 @@ import pytest
 from lab.hosts import ports, views, writes
 from lab.hosts.faults import Faults
 from lab.hosts.folder import HostFolder
+from lab.hosts.hardware.board import board
 from lab.hosts.host import Host
 from lab.hosts.identity import ensure_identity
 from lab.hosts.machine import Machine
 from lab.hosts.model import HostsError
 from lab.hosts.ssh.door import Door
+from lab.hosts.systemd import units
 from lab.hosts.systemd.services import Services
 from lab.hosts.views import Command, Running
 from lab.hosts.writes import Watcher
 
 PATIENCE_SECONDS = 120
 KIND = {"platform": "supermicro-hgx-h100", "condition": "bare", "system": "ubuntu"}
-RESTARTED = "[Service]\nExecStart=/bin/false\nRestart=always\n"
 
 
 def on_a_host(tmp_path: Path, act: Callable[[Host], Awaitable[None]]) -> None:
@@ -93,43 +94,65 @@ def test_a_command_that_begins_while_the_host_goes_down_ends_too(tmp_path: Path)
     on_a_host(tmp_path, act)
 
 
-class _Ended(Running):
-    """A command that ended as soon as it was started."""
+class Program:
+    """Runs until it is killed, unless it has ended as soon as it was started."""
 
-    def __init__(self) -> None:
-        self.problem = None
+    problem = None
+
+    def __init__(self, *, ended: bool) -> None:
+        self._ended = asyncio.Event()
+        if ended:
+            self.kill()
 
     async def wait(self) -> int:
+        await self._ended.wait()
         return 1
 
     def kill(self) -> None:
-        """There is nothing left of it."""
+        self._ended.set()
 
 
-def test_a_service_that_is_about_to_be_started_again_is_not_when_its_host_goes_down(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("kind", "end"), [("simple", "stop"), ("notify", "stop"), ("simple", "halt")]
+)
+def test_a_service_that_is_about_to_start_again_does_not_when_it_is_stopped_or_its_host_halts(
+    tmp_path: Path, kind: str, end: str
 ) -> None:
-    started: list[str] = []
+    machine = Machine(HostFolder(tmp_path), board("plain-server"))
+    file = machine.path("/etc/systemd/system/x.service")
+    file.parent.mkdir(parents=True)
+    file.write_text(f"[Service]\nType={kind}\nExecStart=/bin/false\nRestart=always\n")
+    machine.path("/var/log").mkdir(parents=True)
+    started: list[Program] = []
 
-    async def start(command: Command, streams: tuple[int, int, int]) -> Running:
-        del streams
-        started.append(command.argv[0])
-        return _Ended()
+    async def start(command: Command, files: tuple[int, int, int]) -> Program:
+        del command, files
+        started.append(Program(ended=end == "halt"))
+        return started[-1]
 
-    async def act(host: Host) -> None:
-        services = Services(host.machine, start, Faults)
-        _write_unit(host.machine)
-        assert await services.start("x.service")
-        for _ in range(10):
-            await asyncio.sleep(0)  # its end is noticed, and its next start waits for a moment
-        others = asyncio.all_tasks()
-        await services.halt()
-        watches = [task for task in others if "Services._watch" in repr(task.get_coro())]
-        assert watches, "it was not about to be started again"
-        await asyncio.wait(watches)
-        assert started == ["/bin/false"]
+    async def story() -> None:
+        services = Services(machine, start, Faults)  # type: ignore[arg-type]
+        starting = asyncio.create_task(services.start("x.service"))
+        while not started:
+            await asyncio.sleep(0)
+        if end == "halt":
+            assert await starting
+            for _ in range(10):
+                await asyncio.sleep(0)  # its end is noticed, and its next start waits for a moment
+            others = asyncio.all_tasks()
+            await services.halt()
+            watches = [task for task in others if "Services._watch" in repr(task.get_coro())]
+            assert watches, "it was not about to be started again"
+            await asyncio.wait(watches)
+        else:
+            await services.stop("x.service")
+            assert not await starting
+            # Longer than a unit waits before it restarts.
+            await asyncio.sleep(0.2)
+            assert not units.is_active(machine, "x.service")
+        assert len(started) == 1
 
-    on_a_host(tmp_path, act)
+    asyncio.run(story())
 
 
 def test_whoever_comes_just_when_a_door_shuts_is_refused_without_a_word_in_the_log() -> None:
@@ -192,9 +215,3 @@ def test_inotify_that_others_have_now_is_waited_for(monkeypatch: pytest.MonkeyPa
         Watcher()
     monkeypatch.setattr(writes, "_PATIENCE_SECONDS", PATIENCE_SECONDS)
     Watcher().close()
-
-
-def _write_unit(machine: Machine) -> None:
-    path = machine.path("/etc/systemd/system/x.service")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(RESTARTED)

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import asyncssh
@@ -39,17 +39,6 @@ def folder(shared: Path) -> Path:
     """One host, served; what a test stopped or killed is started again. A test leaves the host as it was."""
     lab.hosts.start(shared, ONE)
     return shared
-
-
-def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "lab.hosts", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=150,
-        stdin=subprocess.DEVNULL,
-    )
 
 
 def run(folder: Path, host: str, command: str) -> int | None:
@@ -95,23 +84,23 @@ def test_hosts_are_added_and_removed_while_others_keep_running(folder: Path) -> 
     assert not (folder / "hgx-02").exists()
 
 
-def test_stopping_leaves_no_process_and_no_mount(folder: Path) -> None:
-    server = psutil.Process(lab.hosts.status(folder).pid)
-    client = subprocess.Popen(
-        [sys.executable, "-m", "lab.hosts", "exec", str(folder), "hgx-01", "sleep 600"],
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    eventually(lambda: len(server.children(recursive=True)) >= 4)
-    family = [server, *server.children(recursive=True)]
+def stop(folder: Path, server: psutil.Process) -> None:
     lab.hosts.stop(folder)
-    eventually(lambda: not any(alive(process) for process in family))
-    client.wait(150)
+    eventually(lambda: not alive(server))
     assert str(folder) not in Path("/proc/mounts").read_text()
     lab.hosts.stop(folder)
 
 
-def test_a_killed_server_takes_its_commands_along_and_is_started_again(folder: Path) -> None:
+def kill(folder: Path, server: psutil.Process) -> None:
+    server.send_signal(signal.SIGKILL)
+    eventually(lambda: not lab.hosts.status(folder).running)
+    assert "gone without having been stopped" in lab.hosts.status(folder).detail
+
+
+@pytest.mark.parametrize("end", [stop, kill])
+def test_a_server_that_ends_takes_its_commands_along_and_comes_back(
+    folder: Path, end: Callable[[Path, psutil.Process], None]
+) -> None:
     before = lab.hosts.status(folder)
     server = psutil.Process(before.pid)
     client = subprocess.Popen(
@@ -121,11 +110,9 @@ def test_a_killed_server_takes_its_commands_along_and_is_started_again(folder: P
     )
     eventually(lambda: len(server.children(recursive=True)) >= 4)
     family = server.children(recursive=True)
-    server.send_signal(signal.SIGKILL)
+    end(folder, server)
     eventually(lambda: not any(alive(process) for process in family))
     client.wait(150)
-    eventually(lambda: not lab.hosts.status(folder).running)
-    assert "gone without having been stopped" in lab.hosts.status(folder).detail
     assert lab.hosts.start(folder, ONE) == before.hosts
     assert run(folder, "hgx-01", "true") == 0
 
@@ -152,14 +139,6 @@ def test_a_port_taken_by_another_process_is_named(folder: Path) -> None:
     assert lab.hosts.start(folder, ONE)["hgx-01"].port == port
 
 
-def test_a_server_whose_folder_is_removed_ends(tmp_path: Path) -> None:
-    folder = tmp_path / "hosts"
-    lab.hosts.start(folder, ONE)
-    server = psutil.Process(lab.hosts.status(folder).pid)
-    shutil.rmtree(folder)
-    eventually(lambda: not alive(server))
-
-
 def test_several_starts_at_once_make_one_server(tmp_path: Path) -> None:
     folder = tmp_path / "hosts"
     command = [sys.executable, "-m", "lab.hosts", "start", str(folder), "hgx-01"]
@@ -174,26 +153,27 @@ def test_several_starts_at_once_make_one_server(tmp_path: Path) -> None:
 
 def test_private_files_are_private(folder: Path) -> None:
     run(folder, "hgx-01", "true")
-    private = [folder / "hgx-01" / name for name in ("host_key", "journal.jsonl", "host.json")]
-    private.append(folder.parent / "ssh" / "id_ed25519")
+    names = ("host_key", "journal.jsonl", "host.json", "bmc.key")
+    private = [folder / "hgx-01" / name for name in names]
+    private += [folder / "bmc-password", folder.parent / "ssh" / "id_ed25519"]
     assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
 
 
-@pytest.mark.parametrize("name", ["", "Hgx", "a/b", "..", "x" * 64, "-a"])
-def test_a_name_that_cannot_be_a_host_is_refused(name: str) -> None:
-    with pytest.raises(HostsError, match="cannot name a host"):
-        HostSpec(name)
-
-
-def test_impossible_sets_of_hosts_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("", "Hgx", "a/b", "..", "x" * 64, "-a"):
+        with pytest.raises(HostsError, match="cannot name a host"):
+            HostSpec(name)
     with pytest.raises(HostsError, match="two hosts are called 'hgx-01'"):
         lab.hosts.start(tmp_path / "hosts", [*ONE, *ONE])
     with pytest.raises(HostsError, match="platform 'abacus' cannot be simulated"):
         lab.hosts.start(tmp_path / "hosts", [HostSpec("hgx-01", "abacus")])
+    monkeypatch.setattr("lab.hosts.views._can_unshare", lambda _flags: False)
+    with pytest.raises(HostsError, match="need Linux with root or with user namespaces"):
+        lab.hosts.start(tmp_path / "hosts", ONE)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    monkeypatch.undo()
     (tmp_path / "file").touch()
     with pytest.raises(HostsError, match=r"file/hosts cannot be started: .*Not a directory"):
         lab.hosts.start(tmp_path / "file" / "hosts", ONE)
@@ -208,18 +188,24 @@ def test_a_host_whose_files_cannot_be_made_is_named_and_the_others_run_on(folder
     assert set(lab.hosts.start(folder, TWO)) == {"hgx-01", "hgx-02"}
 
 
-def test_a_machine_without_namespaces_is_told_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lab.hosts.views._can_unshare", lambda _flags: False)
-    with pytest.raises(HostsError, match="need Linux with root or with user namespaces"):
-        lab.hosts.start(tmp_path / "hosts", ONE)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_command_line_runs_commands_and_injects_faults(folder: Path) -> None:
     where = str(folder)
-    done = command_line("exec", where, "hgx-01", "echo out; echo err >&2; exit 3")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "lab.hosts",
+            "exec",
+            where,
+            "hgx-01",
+            "echo out; echo err >&2; exit 3",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+        stdin=subprocess.DEVNULL,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
     # In this process: that streams and the exit code are passed on is seen above.
     assert main(["fault", where, "hgx-01", "partition-busy", "partition=7"]) == 0
@@ -233,25 +219,20 @@ def test_the_command_line_runs_commands_and_injects_faults(folder: Path) -> None
     assert run(folder, "hgx-01", "fmpm -d 7") == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["exec", "FOLDER", "hgx-77", "true"], "there is no host 'hgx-77'"),
-        (["exec", "FOLDER", "hgx-01"], "exec needs a host and a command"),
-        (["in-use", "FOLDER", "hgx-01", "77"], "hgx-h100 has no partition 77"),
-        (["fault", "FOLDER", "hgx-01", "no-such"], "no-such"),
-    ],
-)
-def test_the_command_line_refuses_in_one_sentence(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+def test_the_command_line_refuses_in_one_sentence_and_explains_itself(
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(folder) if a == "FOLDER" else a for a in arguments]) == 1
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-
-
-def test_the_command_line_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    where = str(folder)
+    for arguments, message in (
+        (["exec", where, "hgx-77", "true"], "there is no host 'hgx-77'"),
+        (["exec", where, "hgx-01"], "exec needs a host and a command"),
+        (["in-use", where, "hgx-01", "77"], "hgx-h100 has no partition 77"),
+        (["fault", where, "hgx-01", "no-such"], "no-such"),
+    ):
+        assert main(arguments) == 1
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
     assert main(["frobnicate"]) == 2
     assert "exec FOLDER HOST COMMAND" in capsys.readouterr().err
 
@@ -263,11 +244,16 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
-def test_a_deep_folder_is_no_obstacle_to_unix_sockets(tmp_path: Path) -> None:
+def test_a_deep_folder_is_no_obstacle_to_sockets_and_a_server_ends_with_its_folder(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / ("d" * 100) / ("e" * 100) / "hosts"
     lab.hosts.start(folder, ONE)
     try:
         assert run(folder, "hgx-01", "fmpm -l") == 0
+        server = psutil.Process(lab.hosts.status(folder).pid)
+        shutil.rmtree(folder)
+        eventually(lambda: not alive(server))
     finally:
         lab.hosts.stop(folder)
 

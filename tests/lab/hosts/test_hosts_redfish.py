@@ -6,26 +6,26 @@ import contextlib
 import socket
 import ssl
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-import lab.hosts
 from lab.hosts import faults, firmware
 from lab.hosts.folder import HostsFolder
 from lab.hosts.hardware.board import board
-from lab.hosts.model import BmcEndpoint, HostSpec
+from lab.hosts.model import BmcEndpoint
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 PATIENCE_SECONDS = 120
 INVENTORY = "/redfish/v1/UpdateService/FirmwareInventory"
 
 
-@pytest.fixture
-def host(hosts: Hosts) -> SimulatedHost:
-    return hosts()[0]
+@pytest.fixture(scope="module")
+def host(hosts_pool: Any) -> SimulatedHost:
+    """One for all: tests leave it without faults."""
+    made: SimulatedHost = hosts_pool.add(1, "supermicro-hgx-h100")[0]
+    return made
 
 
 def client(bmc: BmcEndpoint, **options: Any) -> httpx.Client:
@@ -66,38 +66,42 @@ def test_the_service_root_leads_to_the_inventory(host: SimulatedHost) -> None:
     assert inventory.headers["odata-version"] == "4.0"
 
 
-def test_the_inventory_has_every_gpu_switch_and_controller(host: SimulatedHost) -> None:
+def test_the_inventory_is_the_boards_and_the_golden_set_accepts_it(host: SimulatedHost) -> None:
     found = versions(host)
     expected = {f"HGX_FW_GPU_SXM_{n}" for n in range(1, 9)}
     expected |= {f"HGX_FW_NVSwitch_{n}" for n in range(4)}
     expected |= {"HGX_FW_BMC_0", "HGX_FW_ERoT_BMC_0", "HGX_FW_CPLD_0", "HGX_InfoROM_GPU_SXM_8"}
     assert expected <= set(found)
     assert {found[f"HGX_FW_GPU_SXM_{n}"] for n in range(1, 9)} == {"96.00.BC.00.01"}
-
-
-def test_the_labs_golden_set_accepts_a_new_board_and_covers_every_gpu(host: SimulatedHost) -> None:
-    found = versions(host)
     for prefix, accepted in firmware.GOLDEN.items():
         matching = {version for item, version in found.items() if item.startswith(prefix)}
         assert matching
         assert matching <= set(accepted), prefix
+    host.inject(faults.FirmwareChanged(module=5, version="1.2"))
+    assert versions(host) == {**found, "HGX_FW_GPU_SXM_5": "1.2"}
+    host.clear_faults()
+    assert versions(host) == found
 
 
-@pytest.mark.parametrize("auth", [None, ("admin", "wrong"), ("root", "")])
+@pytest.mark.parametrize(
+    "login",
+    [
+        {"auth": None},
+        {"auth": ("admin", "wrong")},
+        {"auth": ("root", "")},
+        {"auth": None, "headers": {"Authorization": "Basic %%%"}},
+        {"auth": None, "headers": {"Authorization": "Bearer abc"}},
+        {"auth": None, "headers": {"Authorization": "Basic"}},
+    ],
+)
 def test_without_the_login_nothing_but_the_root_is_told(
-    host: SimulatedHost, auth: tuple[str, str] | None
+    host: SimulatedHost, login: dict[str, Any]
 ) -> None:
-    answer = get(host, INVENTORY, auth=auth)
+    answer = get(host, INVENTORY, **login)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Basic")
     assert "Members" not in answer.text
-    assert get(host, "/redfish/v1", auth=auth).status_code == 200
-
-
-@pytest.mark.parametrize("header", ["Basic %%%", "Bearer abc", "Basic"])
-def test_a_login_that_is_none_is_refused(host: SimulatedHost, header: str) -> None:
-    answer = get(host, INVENTORY, auth=None, headers={"Authorization": header})
-    assert answer.status_code == 401
+    assert get(host, "/redfish/v1", **login).status_code == 200
 
 
 def test_what_is_not_there_is_404_and_nothing_can_be_changed(host: SimulatedHost) -> None:
@@ -113,11 +117,13 @@ def test_what_is_not_there_is_404_and_nothing_can_be_changed(host: SimulatedHost
 
 
 def test_a_client_that_trusts_another_certificate_does_not_connect(hosts: Hosts) -> None:
-    first, second = hosts(2)
-    mixed = replace(first.endpoint.bmc, certificate=second.endpoint.bmc.certificate)
+    (dgx,) = hosts(1, platform="dgx-h100")
+    (other,) = hosts()
+    mixed = replace(dgx.endpoint.bmc, certificate=other.endpoint.bmc.certificate)
     with client(mixed) as connection, pytest.raises(httpx.ConnectError, match="certificate"):
         connection.get("/redfish/v1")
-    assert get(first, "/redfish/v1").status_code == 200
+    # A DGX is another vendor with the same board.
+    assert get(dgx, "/redfish/v1").json()["Vendor"] == board("dgx-h100").vendor == "NVIDIA"
 
 
 @pytest.mark.parametrize(
@@ -151,15 +157,8 @@ def test_a_silent_controller_times_out_and_comes_back(host: SimulatedHost) -> No
     assert get(host, INVENTORY).status_code == 200
 
 
-def test_the_fault_of_changed_firmware_goes_when_it_is_cleared(host: SimulatedHost) -> None:
-    before = versions(host)
-    host.inject(faults.FirmwareChanged(module=5, version="1.2"))
-    assert versions(host) == {**before, "HGX_FW_GPU_SXM_5": "1.2"}
-    host.clear_faults()
-    assert versions(host) == before
-
-
 def test_the_journal_says_what_was_asked_but_never_the_password(host: SimulatedHost) -> None:
+    host.forget()
     get(host, "/redfish/v1/UpdateService")
     assert [(e["path"], e["status"]) for e in host.journal("redfish")] == [
         ("/redfish/v1/UpdateService", 200)
@@ -170,21 +169,3 @@ def test_the_journal_says_what_was_asked_but_never_the_password(host: SimulatedH
     )
     assert host.endpoint.bmc.password not in everything
     assert host.endpoint.bmc.password not in repr(host.endpoint)
-
-
-def test_port_password_and_certificate_outlive_the_server(tmp_path: Path) -> None:
-    folder = tmp_path / "hosts"
-    specs = [HostSpec("hgx-01")]
-    try:
-        before = lab.hosts.start(folder, specs)
-        assert (folder / "bmc-password").stat().st_mode & 0o777 == 0o600
-        assert (folder / "hgx-01" / "bmc.key").stat().st_mode & 0o777 == 0o600
-        lab.hosts.stop(folder)
-        assert lab.hosts.start(folder, specs) == before
-    finally:
-        lab.hosts.stop(folder)
-
-
-def test_a_dgx_is_another_vendor_with_the_same_board(hosts: Hosts) -> None:
-    (host,) = hosts(1, platform="dgx-h100")
-    assert get(host, "/redfish/v1").json()["Vendor"] == board("dgx-h100").vendor == "NVIDIA"
