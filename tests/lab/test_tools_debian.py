@@ -10,7 +10,7 @@ import pytest
 
 from lab.tools import debian_packages
 from lab.tools.cache import ToolCache
-from lab.tools.catalogue import TOOLS, Platform, Tool
+from lab.tools.catalogue import TOOLS, Platform
 from lab.tools.model import ToolError
 from lab.tools.resolver import Resolver
 
@@ -39,28 +39,27 @@ def say(program: Path, script: str) -> None:
     program.chmod(0o755)
 
 
-def resolver(folder: Path, *, offline: bool = False) -> Resolver:
-    def nothing(tool: Tool, platform: Platform, to: Path) -> Path | None:
-        return None
-
-    cache = ToolCache(folder / "tools")
-    return Resolver(
-        tools={"runc": TOOLS["runc"]},
-        cache=cache,
+def ensured(folder: Path, name: str = "runc", said: list[str] | None = None, **how: bool) -> Path:
+    resolver = Resolver(
+        tools={name: TOOLS[name]},
+        cache=ToolCache(folder / "tools"),
         platform=Platform("linux", "amd64"),
-        offline=offline,
-        download=nothing,
+        download=lambda *_: None,
+        **{"offline": False, **how},
     )
+    return resolver.ensure([name], ([] if said is None else said).append)[name]
 
 
-def test_what_cannot_be_downloaded_comes_out_of_its_package(
+def test_what_cannot_be_downloaded_comes_out_of_its_package_once(
     tmp_path: Path, distribution: Path
 ) -> None:
     said: list[str] = []
-    program = resolver(tmp_path).ensure(["runc"], said.append)["runc"]
+    program = ensured(tmp_path, said=said)
     assert "1.1.5" in program.read_text()
     assert "unpacked runc from its Debian package" in said
     assert (program.parent / "origin").read_text() == "Debian package\n"
+    say(distribution / "apt-get", "exit 100")
+    assert ensured(tmp_path) == program
 
 
 def test_a_program_with_libraries_is_kept_with_all_of_them_behind_its_launcher(
@@ -78,21 +77,13 @@ def test_a_program_with_libraries_is_kept_with_all_of_them_behind_its_launcher(
         chmod +x "$3/usr/sbin/xtables-nft-multi"
         """,
     )
-    found = resolver(tmp_path)
-    found.tools = {"iptables": TOOLS["iptables"]}
-    program = found.ensure(["iptables"], print)["iptables"]
+    program = ensured(tmp_path, "iptables")
     assert "download iptables libxtables12 libmnl0 libnftnl11" in (tmp_path / "asked").read_text()
     # Called by a link, as a node does: the name says which of them, the libraries are found.
     (tmp_path / "iptables-save").symlink_to(program)
     said = subprocess.run([tmp_path / "iptables-save"], capture_output=True, text=True, check=True)
     libraries = program.parent / "root/usr/lib/any-linux-gnu"
     assert said.stdout == f"iptables-save v1.8.9 with {libraries}\n"
-
-
-def test_it_is_unpacked_once(tmp_path: Path, distribution: Path) -> None:
-    first = resolver(tmp_path).ensure(["runc"], print)
-    say(distribution / "apt-get", "exit 100")
-    assert resolver(tmp_path).ensure(["runc"], print) == first
 
 
 def test_lists_of_packages_are_fetched_when_there_are_none(
@@ -106,43 +97,25 @@ def test_lists_of_packages_are_fetched_when_there_are_none(
           *download*) [ -e {tmp_path}/updated ] || exit 100; : > runc.deb;;
         esac""",
     )
-    assert resolver(tmp_path).ensure(["runc"], print)["runc"].is_file()
+    assert ensured(tmp_path).is_file()
 
 
-def test_a_package_that_is_not_to_be_had_is_named_with_the_reason(
-    tmp_path: Path, distribution: Path
+def test_what_is_not_to_be_had_is_named_with_the_reason(
+    tmp_path: Path, distribution: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    say(distribution / "apt-get", "echo 'E: Unable to locate package runc' >&2; exit 100")
-    with pytest.raises(ToolError, match=r"Debian's package runc: .*Unable to locate.*install it"):
-        resolver(tmp_path).ensure(["runc"], print)
-
-
-def test_another_major_version_is_not_taken(tmp_path: Path, distribution: Path) -> None:
+    with pytest.raises(ToolError, match="GPU_CLUSTERS_OFFLINE=1 forbids fetching it"):
+        ensured(tmp_path, offline=True)
+    assert not (tmp_path / "asked").exists()
     say(distribution / "dpkg-deb", PACKAGE.replace("1.1.5", "2.0.0"))
     with pytest.raises(ToolError, match=r"runc \(Debian package\) says it is version 2\.0\.0"):
-        resolver(tmp_path).ensure(["runc"], print)
-
-
-def test_offline_nothing_is_fetched(tmp_path: Path, distribution: Path) -> None:
-    with pytest.raises(ToolError, match="GPU_CLUSTERS_OFFLINE=1 forbids fetching it"):
-        resolver(tmp_path, offline=True).ensure(["runc"], print)
-    assert not (tmp_path / "asked").exists()
-
-
-def test_without_apt_the_message_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+        ensured(tmp_path)
+    say(distribution / "apt-get", "echo 'E: Unable to locate package runc' >&2; exit 100")
+    with pytest.raises(ToolError, match=r"Debian's package runc: .*Unable to locate.*install it"):
+        ensured(tmp_path)
+    # Others use the name of the program on PATH.
+    say(distribution / "busybox", "echo BusyBox v1.35.0")
+    with pytest.raises(ToolError, match="busybox"):
+        ensured(tmp_path, "busybox", offline=True)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolError, match=r"no apt-get and dpkg-deb .* install runc"):
         debian_packages.unpack(TOOLS["runc"], tmp_path)
-
-
-def test_a_program_whose_name_others_use_is_not_taken_from_path(
-    tmp_path: Path, distribution: Path
-) -> None:
-    say(distribution / "busybox", "echo BusyBox v1.35.0")
-    found = Resolver(
-        tools={"busybox": TOOLS["busybox"]}, cache=ToolCache(tmp_path / "tools"), offline=True
-    )
-    with pytest.raises(ToolError, match="busybox"):
-        found.ensure(["busybox"], print)
