@@ -23,17 +23,7 @@ def pod_spec(**resources: str) -> dict[str, Any]:
     return {"containers": [{"name": "c", "image": "any", "resources": {"limits": resources}}]}
 
 
-def test_nodes_are_ready_with_eight_gpus(kube_api: KubeCluster) -> None:
-    with kube_api.api() as client:
-        for name in kube_api.nodes:
-            node = client.get(f"/api/v1/nodes/{name}")
-            conditions = {c["type"]: c["status"] for c in node["status"]["conditions"]}
-            assert conditions["Ready"] == "True"
-            assert node["status"]["allocatable"]["nvidia.com/pgpu"] == "8"
-            assert node["metadata"]["labels"]["gpu-clusters.dev/stand-in"] == "kubelet"
-
-
-def test_a_pod_with_gpus_is_scheduled_runs_and_can_be_deleted(
+def test_a_pod_with_gpus_runs_on_a_node_that_is_ready_and_has_them(
     kube_api: KubeCluster, namespace: str
 ) -> None:
     pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -43,6 +33,11 @@ def test_a_pod_with_gpus_is_scheduled_runs_and_can_be_deleted(
         pod = eventually(lambda: running(client, f"{pods}/one"))
         assert pod["spec"]["nodeName"] in kube_api.nodes
         assert pod["status"]["podIP"].startswith("10.")
+        node = client.get(f"/api/v1/nodes/{pod['spec']['nodeName']}")
+        conditions = {c["type"]: c["status"] for c in node["status"]["conditions"]}
+        assert conditions["Ready"] == "True"
+        assert node["status"]["allocatable"]["nvidia.com/pgpu"] == "8"
+        assert node["metadata"]["labels"]["gpu-clusters.dev/stand-in"] == "kubelet"
         client.delete(f"{pods}/one")
         eventually(lambda: client.request("GET", f"{pods}/one")[0] == 404)
 
@@ -85,27 +80,34 @@ def test_init_containers_of_a_pod_that_runs_have_ended_and_sidecars_run(
     ]
 
 
-def test_a_job_completes(kube_api: KubeCluster, namespace: str) -> None:
-    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    template = {"spec": {**pod_spec(), "restartPolicy": "Never"}}
-    with kube_api.api() as client:
-        post(client, jobs, {"metadata": {"name": "j"}, "spec": {"template": template}})
-        eventually(lambda: client.get(f"{jobs}/j")["status"].get("succeeded") == 1)
-
-
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
-def test_a_workload_becomes_available(kube_api: KubeCluster, namespace: str, kind: str) -> None:
-    workloads = f"/apis/apps/v1/namespaces/{namespace}/{kind.lower()}s"
-    spec: dict[str, Any] = {
-        "selector": {"matchLabels": {"app": "w"}},
-        "template": {"metadata": {"labels": {"app": "w"}}, "spec": pod_spec()},
+def test_workloads_become_available_and_a_job_completes(
+    kube_api: KubeCluster, namespace: str
+) -> None:
+    wanted = {
+        "deployments": ("readyReplicas", 1),
+        "statefulsets": ("readyReplicas", 1),
+        "daemonsets": ("numberReady", len(kube_api.nodes)),
     }
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     with kube_api.api() as client:
-        post(client, workloads, {"metadata": {"name": "w"}, "spec": spec})
-        field = "numberReady" if kind == "DaemonSet" else "readyReplicas"
-        expected = len(kube_api.nodes) if kind == "DaemonSet" else 1
+        for plural in wanted:
+            labels = {"app": plural}
+            spec: dict[str, Any] = {
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod_spec()},
+            }
+            path = f"/apis/apps/v1/namespaces/{namespace}/{plural}"
+            post(client, path, {"metadata": {"name": "w"}, "spec": spec})
+        template = {"spec": {**pod_spec(), "restartPolicy": "Never"}}
+        post(client, jobs, {"metadata": {"name": "j"}, "spec": {"template": template}})
+
+        def told(plural: str, field: str) -> int:
+            path = f"/apis/apps/v1/namespaces/{namespace}/{plural}/w"
+            return int(client.get(path)["status"].get(field, 0))
+
         # The cluster may have nodes of other tests too.
-        eventually(lambda: client.get(f"{workloads}/w")["status"].get(field, 0) >= expected)
+        eventually(lambda: all(told(one, field) >= n for one, (field, n) in wanted.items()))
+        eventually(lambda: client.get(f"{jobs}/j")["status"].get("succeeded") == 1)
 
 
 def test_a_service_account_token_works_and_has_no_rights(

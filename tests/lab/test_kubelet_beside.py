@@ -19,16 +19,14 @@ import lab.kubelet
 from caas.kubelet_api import podresources_pb2 as api
 from gpuclusters.container_api.container import LEASE_ANNOTATION
 from gpuclusters.kata.model import KATA_LABEL, Installation
-from lab.control_plane import NodeSpec
 from lab.files import read_json
 from lab.hosts.folder import HostsFolder
 from lab.hosts.hardware import tenant
-from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.kata_installer import IMAGE as KATA_DEPLOY
 from lab.kubelet.real_devices import pod_resources
 from lab.nodes.objects import LABEL as REAL_NODE
 from tests.fixtures.control_plane import KubeCluster
-from tests.fixtures.kubelet import IMAGE, Kubelets
+from tests.fixtures.kubelet import IMAGE, Kubelets, KubeletStandIn, playing
 from tests.fixtures.waiting import eventually
 from tests.lab.test_kubelet_pods import post
 
@@ -68,61 +66,41 @@ class RealKubelet:
             self._server.stop(grace=0).wait()
 
     def _list(self, request: object, context: object) -> api.ListPodResourcesResponse:
-        pods = [
-            api.PodResources(
-                namespace=namespace,
-                name=name,
-                containers=[
-                    api.ContainerResources(
-                        name="main",
-                        devices=[
-                            api.ContainerDevices(resource_name=_RESOURCE, device_ids=[*devices])
-                        ],
-                    )
-                ],
-            )
-            for (namespace, name), devices in self.pods.items()
-        ]
-        return api.ListPodResourcesResponse(pod_resources=pods)
+        def container(devices: Sequence[str]) -> api.ContainerResources:
+            given = api.ContainerDevices(resource_name=_RESOURCE, device_ids=[*devices])
+            return api.ContainerResources(name="main", devices=[given])
+
+        return api.ListPodResourcesResponse(
+            pod_resources=[
+                api.PodResources(namespace=namespace, name=name, containers=[container(devices)])
+                for (namespace, name), devices in self.pods.items()
+            ]
+        )
 
 
 @dataclass(frozen=True)
 class Beside:
     """A real node, as far as anything beside it can tell."""
 
-    folder: Path
-    cluster: KubeCluster
-    name: str
+    played: KubeletStandIn
+    """What is beside it."""
     hosts: Path
     kubelet: RealKubelet
-    namespace: str
+    namespace: str = "default"
 
-    def start(self) -> None:
-        lab.kubelet.start(
-            self.folder / "k",
-            lab.kubelet.KubeletSpec(
-                control_plane=self.cluster.folder,
-                nodes=(NodeSpec(self.name),),
-                image=IMAGE,
-                hosts=self.hosts,
-                beside=(self.name,),
-                real=self.folder / "real",
-            ),
-        )
+    @property
+    def cluster(self) -> KubeCluster:
+        return self.played.cluster
 
-    def stop(self) -> None:
-        lab.kubelet.stop(self.folder / "k")
+    @property
+    def name(self) -> str:
+        return self.played.name
 
     def register(self, **labels: str) -> None:
         """As a kubelet registers its node, Ready."""
+        metadata = {"name": self.name, "labels": {"kubernetes.io/hostname": self.name, **labels}}
         with self.cluster.api() as client:
-            body = {
-                "metadata": {
-                    "name": self.name,
-                    "labels": {"kubernetes.io/hostname": self.name, **labels},
-                }
-            }
-            post(client, "/api/v1/nodes", body)
+            post(client, "/api/v1/nodes", {"metadata": metadata})
         self.says(Ready="True")
 
     def says(self, **conditions: str) -> None:
@@ -195,21 +173,20 @@ def node(kube_api: KubeCluster) -> Iterator[Beside]:
     name = f"real-{secrets.token_hex(4)}"
     # A short path: gRPC's own server listens on a socket below it.
     folder = Path(tempfile.mkdtemp(prefix="gcb-"))
-    lab.hosts.start(folder / "hosts", [lab.hosts.HostSpec(name)])
-    kubelet = RealKubelet(pod_resources(folder / "real", name))
-    made = Beside(folder, kube_api, name, folder / "hosts", kubelet, "default")
-    made.register()
+    hosts, real = folder / "hosts", folder / "real"
+    lab.hosts.start(hosts, [lab.hosts.HostSpec(name)])
+    kubelet = RealKubelet(pod_resources(real, name))
     kubelet.start()
-    made.start()
-    yield made
-    made.stop()
+
+    def register(played: KubeletStandIn) -> None:
+        Beside(played, hosts, kubelet).register()
+
+    with playing(kube_api) as make:
+        how = {"beside": (name,), "real": real, "hosts": hosts}
+        yield Beside(make(name, unique_already=True, before=register, **how), hosts, kubelet)
     kubelet.stop()
-    lab.hosts.stop(folder / "hosts")
-    with kube_api.api() as client:
-        client.delete(f"/api/v1/nodes/{name}")
-    log = KubeletFolder(folder / "k").log.read_text()
+    lab.hosts.stop(hosts)
     shutil.rmtree(folder)
-    assert "Traceback" not in log
 
 
 @pytest.fixture
@@ -218,7 +195,7 @@ def beside(node: Beside, namespace: str) -> Beside:
 
 
 def test_a_real_node_is_not_played(beside: Beside) -> None:
-    assert lab.kubelet.status(beside.folder / "k").nodes == {}
+    assert beside.played.playing() == []
     node = beside.node()
     assert "gpu-clusters.dev/stand-in" not in node["metadata"]["labels"]
     assert "nodeInfo" not in node["status"] or not node["status"]["nodeInfo"]["kubeletVersion"]
@@ -282,8 +259,7 @@ def test_a_virtual_machine_outlives_a_pod_that_was_deleted_behind_its_kubelets_b
     eventually(lambda: beside.users() == [holder])
     beside.kubelet.stop()
     beside.delete("p", grace=0)
-    log = KubeletFolder(beside.folder / "k").log
-    eventually(lambda: f"{holder}: " in log.read_text().rpartition("has GPUs")[2])
+    eventually(lambda: f"{holder}: " in beside.played.log().rpartition("has GPUs")[2])
     assert beside.users() == [holder]
     beside.kubelet.pods.clear()
     beside.kubelet.start()
@@ -296,9 +272,9 @@ def test_what_ended_while_nobody_looked_is_ended_afterwards(beside: Beside) -> N
         beside.kubelet.pods[beside.namespace, name] = ("3", "4")
     beside.status("a", "Running", _STARTED)
     eventually(lambda: beside.users() == [f"{beside.namespace}/a"])
-    beside.stop()
+    beside.played.stop()
     beside.status("a", "Succeeded", _ENDED)
-    beside.start()
+    beside.played.start()
     eventually(lambda: beside.users() == [])
     beside.status("b", "Running", _STARTED)
     eventually(lambda: beside.users() == [f"{beside.namespace}/b"])
@@ -332,27 +308,21 @@ def test_kata_is_on_the_host_while_its_daemonset_wants_it_there(beside: Beside) 
         eventually(lambda: beside.label() == "true")
         return name
 
+    custom = "kata-deploy-custom-configs"
+    settings = '{"suffix": "", "distribution": "k8s", "shims": ["qemu-nvidia-gpu"]}'
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": beside.name},
+        "containers": [{"name": "kube-kata", "image": f"{KATA_DEPLOY}:4.1.0"}],
+        "volumes": [{"name": "custom-configs", "configMap": {"name": custom}}],
+    }
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    daemon_set = {
+        "metadata": {"name": "kata"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
     with beside.cluster.api() as client:
-        settings = '{"suffix": "", "distribution": "k8s", "shims": ["qemu-nvidia-gpu"]}'
-        post(
-            client,
-            f"/api/v1/namespaces/{beside.namespace}/configmaps",
-            {
-                "metadata": {"name": "kata-deploy-custom-configs"},
-                "data": {"settings.json": settings},
-            },
-        )
-        volumes = [{"name": "custom-configs", "configMap": {"name": "kata-deploy-custom-configs"}}]
-        containers = [{"name": "kube-kata", "image": f"{KATA_DEPLOY}:4.1.0"}]
-        spec = {
-            "nodeSelector": {"kubernetes.io/hostname": beside.name},
-            "containers": containers, "volumes": volumes,
-        }  # fmt: skip
-        template = {"metadata": {"labels": labels}, "spec": spec}
-        daemon_set = {
-            "metadata": {"name": "kata"},
-            "spec": {"selector": {"matchLabels": labels}, "template": template},
-        }
+        maps = f"/api/v1/namespaces/{beside.namespace}/configmaps"
+        post(client, maps, {"metadata": {"name": custom}, "data": {"settings.json": settings}})
         post(client, space, daemon_set)
     first = installs()
     assert "kata-qemu-nvidia-gpu" in drop_in.read_text()
@@ -363,12 +333,12 @@ def test_kata_is_on_the_host_while_its_daemonset_wants_it_there(beside: Beside) 
     assert second != first
     assert drop_in.exists()
     # Nobody looks while it is taken away.
-    beside.stop()
+    beside.played.stop()
     with beside.cluster.api() as client:
         client.delete(f"{space}/kata?propagationPolicy=Orphan")
     beside.delete(second, grace=0)
     assert drop_in.exists()
-    beside.start()
+    beside.played.start()
     eventually(lambda: beside.label() is None)
     eventually(lambda: not drop_in.exists())
 
