@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -84,12 +85,13 @@ def up(
     First looks for what a killed run left behind: locks, interrupted creates, Helm releases that are stuck.
     In the lab it repairs them; elsewhere it asks, unless you pass `--repair`.
     """
-    flags = _flags(target, parallel, refresh=refresh, yes=yes, target_dependents=target_dependents)
+    flags = _flags(target, parallel, refresh=refresh, target_dependents=target_dependents)
     session = open_session(Project.find(), stack_name, runs_program=True)
     if not session.in_lab:
         refuse_placeholders(session.project, stack_name, session.config)
+    unasked = _unasked(session, yes=yes)
     with _ready(session, repair=repair) as console:
-        code = session.call("up", *(IN_LAB if session.in_lab else ()), *flags)
+        code = session.call("up", *unasked, *flags)
         if code == 0 and session.in_lab:
             report.show(console, _summary(session), unchanged=_unchanged(session))
     section = session.config.section
@@ -109,7 +111,7 @@ def refresh(
     repair: Repair = False,
 ) -> None:
     """Read the real state of the resources into the stack's; changes no resource."""
-    _without_program(stack_name, "refresh", _flags(target, yes=yes), repair=repair)
+    _without_program(stack_name, "refresh", _flags(target), yes=yes, repair=repair)
 
 
 def destroy(
@@ -122,15 +124,28 @@ def destroy(
     repair: Repair = False,
 ) -> None:
     """Destroy the stack's resources; the stack, and the lab if it uses it, stay."""
-    flags = _flags(target, parallel, refresh=refresh, yes=yes, target_dependents=target_dependents)
-    _without_program(stack_name, "destroy", flags, repair=repair)
+    flags = _flags(target, parallel, refresh=refresh, target_dependents=target_dependents)
+    _without_program(stack_name, "destroy", flags, yes=yes, repair=repair)
 
 
-def _without_program(stack: str, verb: str, flags: Sequence[str], *, repair: bool) -> None:
+def _without_program(
+    stack: str, verb: str, flags: Sequence[str], *, yes: bool, repair: bool
+) -> None:
     session = open_session(Project.find(), stack)
+    unasked = _unasked(session, yes=yes)
     with _ready(session, repair=repair) as console, _way_to_api(session, console):
-        code = session.call(verb, *(IN_LAB if session.in_lab else ()), *flags)
+        code = session.call(verb, *unasked, *flags)
     raise typer.Exit(code)
+
+
+def _unasked(session: Session, *, yes: bool) -> Sequence[str]:
+    """The flags by which the engine does not ask; refused where it would, and nobody could answer."""
+    if session.in_lab:
+        return IN_LAB
+    if yes or sys.stdin.isatty() or "PULUMI_SKIP_CONFIRMATIONS" in session.env:
+        return ("--yes",) if yes else ()
+    said = "there is no terminal to ask at whether to go on; read the preview, then add --yes"
+    raise UsageError(said, "command.nobody-to-ask")
 
 
 @contextmanager

@@ -36,12 +36,10 @@ def findings(view: View) -> Iterator[Finding]:
 def of_resource(view: View, seen: Seen) -> Iterator[Finding]:
     """What one resource tells, none where it is as declared."""
     up = view.mended(seen.urn)
-    for one in reader_of(seen.old.type)(seen):
+    type_ = seen.old.type
+    read = cluster_object if is_object(type_) else READERS.get(type_, general)
+    for one in read(seen):
         yield replace(one, urn=seen.urn, up=up if one.up is None else one.up)
-
-
-def reader_of(type_: str) -> Reader:
-    return cluster_object if is_object(type_) else READERS.get(type_, general)
 
 
 def general(seen: Seen) -> Iterator[Finding]:

@@ -91,10 +91,6 @@ class SshNodeControl(KubectlHost):
         done = self.change(["sync"], tried, accept=(0, FAILED))
         return last_words(_TOKEN.sub("(token)", done.stderr)) if done.status == FAILED else ""
 
-    def restart_flannel(self, name: str) -> None:
-        """Delete its pod there; the DaemonSet makes another."""
-        self.change(["flannel", name], f"restart flannel on node {name}")
-
 
 def first_expiry(certificates: str) -> str:
     """When the first of these certificates (PEM in base64) ends, as UTC; empty without any."""
@@ -300,7 +296,8 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
                     node = control.node(name)
             found = [*decide.node_faults(inputs, node, host_ip)]
             if {one.code for one in found} == {"usernetes.flannel-address"}:
-                control.restart_flannel(name)
+                # Its pod there is deleted; the DaemonSet makes another.
+                control.change(["flannel", name], f"restart flannel on node {name}")
             return found
 
         left = self._poll(look, inputs.join_timeout_seconds, _FIRST_POLL_SECONDS)

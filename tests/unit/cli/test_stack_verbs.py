@@ -42,6 +42,7 @@ def run(tmp_path: Path) -> Run:
                 "PYTHONPATH": str(ROOT),
                 "PULUMI_BACKEND_URL": f"file://{tmp_path}",
             },
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
@@ -56,17 +57,17 @@ def run(tmp_path: Path) -> Run:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["destroy"], "destroy --stack rke2-a100"),
-        (["destroy", "--yes", "--refresh"], "destroy --stack rke2-a100 --refresh --yes"),
+        (["destroy", "--yes"], "destroy --stack rke2-a100 --yes"),
+        (["destroy", "--yes", "--refresh"], "destroy --stack rke2-a100 --yes --refresh"),
         (
             ["destroy", "-y", "-t", URN, "--target-dependents"],
             f"destroy --stack rke2-a100 --yes --target-dependents --target {URN}",
         ),
-        (["destroy", "--parallel", "1"], "destroy --stack rke2-a100 --parallel 1"),
+        (["destroy", "-y", "--parallel", "1"], "destroy --stack rke2-a100 --yes --parallel 1"),
         (["refresh", "-y"], "refresh --stack rke2-a100 --yes"),
         (
-            ["refresh", "--target", URN, "--target", "**::other"],
-            f"refresh --stack rke2-a100 --target {URN} --target **::other",
+            ["refresh", "-y", "--target", URN, "--target", "**::other"],
+            f"refresh --stack rke2-a100 --yes --target {URN} --target **::other",
         ),
         (
             ["preview", "--diff", "--target", URN],
@@ -77,6 +78,13 @@ def run(tmp_path: Path) -> Run:
 def test_the_engine_is_told_what_was_asked_for(run: Run, words: list[str], told: str) -> None:
     code, said, engine = run(*words, "--stack", "rke2-a100")
     assert (code, engine) == (0, [told]), said
+
+
+@pytest.mark.parametrize("verb", ["destroy", "refresh"])
+def test_a_change_that_nobody_agreed_to_is_refused_without_a_terminal(run: Run, verb: str) -> None:
+    code, said, engine = run(verb, "--stack", "rke2-a100")
+    assert (code, engine) == (2, [])
+    assert "add --yes [command.nobody-to-ask]" in said
 
 
 def test_an_example_with_placeholders_is_previewed_and_not_applied(run: Run) -> None:
