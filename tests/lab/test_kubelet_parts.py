@@ -50,10 +50,7 @@ def test_what_was_given_away_survives_a_restart(tmp_path: Path) -> None:
     assert again.keep_only({"b"})
     assert not again.free("a")
     assert Checkpoint(file).in_use("r.example/gpu") == {"3"}
-
-
-def test_a_damaged_checkpoint_is_begun_anew(tmp_path: Path) -> None:
-    file = tmp_path / "checkpoint"
+    # A damaged one is begun anew.
     file.write_text("{")
     kept = Checkpoint(file)
     assert kept.in_use("r.example/gpu") == set()
@@ -61,16 +58,13 @@ def test_a_damaged_checkpoint_is_begun_anew(tmp_path: Path) -> None:
     assert json.loads(file.read_text())["allocations"][0]["devices"] == ["1"]
 
 
-MOUNTS = {
-    "/etc/config": Path("/lab/pods/u/volumes/config"),
-    "/etc": Path("/lab/etc"),
-    "/tmp": Path("/lab/pods/u/volumes/scratch"),
-}
-
-
-@pytest.mark.parametrize(
-    ("text", "real"),
-    [
+def test_paths_of_mounts_become_folders_of_the_lab() -> None:
+    mounts = {
+        "/etc/config": Path("/lab/pods/u/volumes/config"),
+        "/etc": Path("/lab/etc"),
+        "/tmp": Path("/lab/pods/u/volumes/scratch"),
+    }
+    for text, real in (
         ("/etc/config/a.yaml", "/lab/pods/u/volumes/config/a.yaml"),
         ("/etc/configuration", "/lab/etc/configuration"),
         ("/etcetera", "/etcetera"),
@@ -78,24 +72,21 @@ MOUNTS = {
         ("/etc/config:/tmp/x", "/lab/pods/u/volumes/config:/lab/pods/u/volumes/scratch/x"),
         ("https://host/tmp/x", "https://host/tmp/x"),
         ("/home/etc/config", "/home/etc/config"),
-        ("nothing", "nothing"),
-    ],
-)
-def test_paths_of_mounts_become_folders_of_the_lab(text: str, real: str) -> None:
-    assert located(text, MOUNTS) == real
-
-
-def test_a_folder_below_the_place_of_another_mount_is_not_replaced_again() -> None:
+    ):
+        assert located(text, mounts) == real
+    # A folder below the place of another mount is not replaced again.
     mounts = {"/data": Path("/tmp/lab/data"), "/tmp": Path("/tmp/lab/scratch")}
     assert located("/data/x", mounts) == "/tmp/lab/data/x"
 
 
-@pytest.mark.parametrize(
-    ("text", "result"),
-    [("$(A)-$(B)", "1-$(B)"), ("$$(A)", "$(A)"), ("$A", "$A"), ("cost: 5$", "cost: 5$")],
-)
-def test_references_to_variables_are_expanded_as_kubernetes_does(text: str, result: str) -> None:
-    assert expanded(text, {"A": "1"}) == result
+def test_references_to_variables_are_expanded_as_kubernetes_does() -> None:
+    for text, result in (
+        ("$(A)-$(B)", "1-$(B)"),
+        ("$$(A)", "$(A)"),
+        ("$A", "$A"),
+        ("cost: 5$", "cost: 5$"),
+    ):
+        assert expanded(text, {"A": "1"}) == result
 
 
 def read(log: ContainerLog, *, ended: bool = True, **options: Any) -> list[str]:
@@ -123,30 +114,7 @@ def test_a_log_is_read_as_asked(tmp_path: Path) -> None:
     assert read(log, since=datetime.now(UTC) + timedelta(minutes=1)) == []
 
 
-def test_following_a_log_ends_when_the_container_has(tmp_path: Path) -> None:
-    log = ContainerLog(tmp_path / "log")
-
-    async def act() -> list[bytes]:
-        ended = False
-        seen = []
-
-        async def write() -> None:
-            nonlocal ended
-            for number in range(3):
-                await asyncio.sleep(0.05)
-                log.append(0, "stdout", str(number).encode())
-            ended = True
-
-        writing = asyncio.create_task(write())
-        async for line in log.read(LogOptions(follow=True), lambda: ended):
-            seen.append(line)
-        await writing
-        return seen
-
-    assert asyncio.run(act()) == [b"0\n", b"1\n", b"2\n"]
-
-
-def test_a_log_does_not_grow_for_ever_and_who_follows_it_misses_nothing(
+def test_who_follows_a_log_misses_nothing_though_it_does_not_grow_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lab.kubelet.logs.LARGEST_BYTES", 300)
@@ -172,7 +140,9 @@ def test_a_log_does_not_grow_for_ever_and_who_follows_it_misses_nothing(
     assert log.run(0).stat().st_size < 400
 
 
-def test_addresses_of_processes_are_their_own_and_their_ports_are_free() -> None:
+def test_addresses_of_processes_are_their_own_and_their_ports_are_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     addresses = LoopbackAddresses()
     first = addresses.take([8080])
     assert first.startswith("127.")
@@ -181,18 +151,13 @@ def test_addresses_of_processes_are_their_own_and_their_ports_are_free() -> None
     # Endpoints of Services must not be loopback: the cluster is told another address for it.
     assert public(first).startswith("198.")
     assert reachable(public(first)) == first
-
-
-def test_an_address_with_a_taken_port_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.18.7.7", 0))
         taken.listen()
-        port = taken.getsockname()[1]
-        addresses = LoopbackAddresses()
         numbers = iter([7, 7, 9, 9])
         monkeypatch.setattr(addresses._random, "randint", lambda *_: next(numbers))
         monkeypatch.setattr(addresses._random, "choice", lambda _: 18)
-        assert addresses.take([port]) == "127.18.9.9"
+        assert addresses.take([taken.getsockname()[1]]) == "127.18.9.9"
 
 
 def test_simulated_pods_get_the_lowest_free_address_of_the_nodes_range() -> None:
@@ -204,24 +169,9 @@ def test_simulated_pods_get_the_lowest_free_address_of_the_nodes_range() -> None
     assert addresses.take("10.128.4.9") == "10.128.4.9"
 
 
-def test_a_folder_whose_path_is_too_long_for_sockets_gets_a_short_name(tmp_path: Path) -> None:
-    deep = KubeletFolder(tmp_path / ("d" * 120))
-    deep.path.mkdir()
-    reachable = deep.within_reach(["node"])
-    try:
-        assert reachable.path != deep.path
-        assert reachable.path.resolve() == deep.path
-        assert len(str(reachable.node("node").registration)) < 108
-        # Doing it again finds it done.
-        assert deep.within_reach(["node"]).path == reachable.path
-    finally:
-        stop(deep.path)
-    assert not reachable.path.is_symlink()
-    short = KubeletFolder(Path("/tmp/x"))
-    assert short.within_reach(["node"]) is short
-
-
-def test_a_short_name_that_somebody_else_made_is_not_trusted(tmp_path: Path) -> None:
+def test_a_folder_whose_path_is_too_long_for_sockets_gets_a_short_name_that_is_trusted(
+    tmp_path: Path,
+) -> None:
     deep = KubeletFolder(tmp_path / ("d" * 120))
     theirs = tmp_path / "theirs"
     for folder in (deep.path, theirs):
@@ -239,8 +189,19 @@ def test_a_short_name_that_somebody_else_made_is_not_trusted(tmp_path: Path) -> 
             assert deep.reachable is deep
             with pytest.raises(KubeletError, match="cannot be made a short name"):
                 deep.within_reach(["node"])
+            deep.link.unlink()
+        reachable = deep.within_reach(["node"])
+        assert reachable.path != deep.path
+        assert reachable.path.resolve() == deep.path
+        assert len(str(reachable.node("node").registration)) < 108
+        # Doing it again finds it done.
+        assert deep.within_reach(["node"]).path == reachable.path
+        stop(deep.path)
+        assert not reachable.path.is_symlink()
     finally:
         deep.link.unlink(missing_ok=True)
+    short = KubeletFolder(Path("/tmp/x"))
+    assert short.within_reach(["node"]) is short
 
 
 def test_what_does_not_run_says_so_and_can_be_stopped(tmp_path: Path) -> None:
@@ -307,42 +268,29 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
 def test_virtual_machines_of_pods_that_are_gone_are_gone_after_a_restart(hosts: Hosts) -> None:
     (host,) = hosts()
     machine = Machine(host.folder, host.name)
-    first, second = (
-        {
-            "metadata": {
-                "name": name,
-                "namespace": "n",
-                "annotations": {LEASE_ANNOTATION: f"{host.name}/{partition}"},
-            }
-        }
-        for name, partition in (("a", 3), ("b", 4))
-    )
-    asyncio.run(machine.begin(first, ["1", "3"]))
+
+    def leased(name: str, partition: int) -> dict[str, Any]:
+        annotations = {LEASE_ANNOTATION: f"{host.name}/{partition}"}
+        return {"metadata": {"name": name, "namespace": "n", "annotations": annotations}}
+
+    def holders() -> dict[str, str]:
+        users = json.loads(HostsFolder(host.folder).host(host.name).virtual_machines.read_text())
+        return {number: user["holder"] for number, user in users.items()}
+
+    second = leased("b", 4)
+    asyncio.run(machine.begin(leased("a", 3), ["1", "3"]))
     asyncio.run(machine.begin(second, ["2", "4"]))
     host.set_partition_in_use(6, "by-hand")
     asyncio.run(machine.keep_only([second]))
-    users = json.loads(HostsFolder(host.folder).host(host.name).virtual_machines.read_text())
-    assert {number: user["holder"] for number, user in users.items()} == {
-        "4": "n/b",
-        "6": "by-hand",
-    }
+    assert holders() == {"4": "n/b", "6": "by-hand"}
     # Another pod finds GPUs taken: it gets none, and its end takes none away.
-    third = {
-        "metadata": {**first["metadata"], "name": "c"}
-        | {"annotations": {LEASE_ANNOTATION: f"{host.name}/1"}}
-    }
+    third = leased("c", 1)
     with pytest.raises(BusyError, match=r"held open by n/b: Device or resource busy"):
         asyncio.run(machine.begin(third, ["1", "2", "3", "4"]))
     asyncio.run(machine.end(third))
-    assert list(
-        json.loads(HostsFolder(host.folder).host(host.name).virtual_machines.read_text())
-    ) == [
-        "4",
-        "6",
-    ]
+    assert set(holders()) == {"4", "6"}
     asyncio.run(machine.end(second))
-    users = json.loads(HostsFolder(host.folder).host(host.name).virtual_machines.read_text())
-    assert list(users) == ["6"]
+    assert set(holders()) == {"6"}
 
 
 @pytest.mark.parametrize(
