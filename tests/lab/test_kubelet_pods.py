@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -58,20 +59,39 @@ def in_phase(client: KubeApi, path: str, phase: str) -> Callable[[], Any]:
     return look
 
 
-def kubectl(cluster: KubeCluster, *arguments: str) -> str:
+def is_ready(client: KubeApi, path: str, restarts: int = 0) -> Callable[[], Any]:
+    def look() -> dict[str, Any] | None:
+        pod = client.get(path)
+        status = pod["status"]
+        ready = any(
+            c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ())
+        )
+        return pod if ready and status["containerStatuses"][0]["restartCount"] == restarts else None
+
+    return look
+
+
+def is_gone(client: KubeApi, path: str) -> Callable[[], bool]:
+    return lambda: bool(client.request("GET", path)[0] == 404)
+
+
+def asking(cluster: KubeCluster, *arguments: str) -> list[Any]:
     program = tools.ensure(["kubectl"])["kubectl"]
+    return [program, "--kubeconfig", cluster.kubeconfig, *arguments]
+
+
+def kubectl(cluster: KubeCluster, *arguments: str) -> str:
     done = subprocess.run(
-        [program, "--kubeconfig", cluster.kubeconfig, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
+        asking(cluster, *arguments), capture_output=True, text=True, timeout=150, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_a_node_is_ready_and_has_no_devices(kube_api: KubeCluster, kubelet: KubeletStandIn) -> None:
+def test_a_node_is_ready_and_an_ordinary_pod_on_it_runs_has_a_log_and_goes(
+    kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
+) -> None:
+    pods = f"/api/v1/namespaces/{namespace}/pods"
     with kube_api.api() as client:
         for name in kubelet.names:
             node = client.get(f"/api/v1/nodes/{name}")
@@ -81,22 +101,20 @@ def test_a_node_is_ready_and_has_no_devices(kube_api: KubeCluster, kubelet: Kube
             assert node["metadata"]["labels"]["gpu-clusters.dev/stand-in"] == "kubelet"
             said = node["metadata"]["annotations"]
             assert said[kata_runtime.ANNOTATION] == kata_runtime.stand_in(Kind.SIMULATED)
-    assert "stand-in" in kubelet.log().splitlines()[0]
-
-
-def test_an_ordinary_pod_runs_has_a_log_and_goes(
-    kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
-) -> None:
-    pods = f"/api/v1/namespaces/{namespace}/pods"
-    with kube_api.api() as client:
+        assert "stand-in" in kubelet.log().splitlines()[0]
         post(client, pods, pod_on(kubelet.name, command=["serve", "me"]))
         pod = eventually(in_phase(client, f"{pods}/p", "Running"))
         assert pod["status"]["podIP"].startswith("10.")
         log = kubectl(kube_api, "logs", "-n", namespace, "p", "--timestamps")
         assert log.endswith(" simulated container any:1 serve me\n")
         assert log[:4].isdigit()
+        for way in (("exec", "p", "--", "ls"), ("attach", "p"), ("port-forward", "p", ":80")):
+            asked = asking(kube_api, "--namespace", namespace, *way)
+            done = subprocess.run(asked, capture_output=True, text=True, timeout=150, check=False)
+            assert done.returncode != 0
+            assert f"{namespace}/p is a played pod: there is no container to reach" in done.stderr
         client.delete(f"{pods}/p")
-        eventually(lambda: client.request("GET", f"{pods}/p")[0] == 404)
+        eventually(is_gone(client, f"{pods}/p"))
 
 
 PROGRAM = """
@@ -150,27 +168,11 @@ def real_pod(node: str) -> dict[str, Any]:
     return pod
 
 
-def is_ready(client: KubeApi, path: str) -> Callable[[], Any]:
-    def look() -> dict[str, Any] | None:
-        pod = client.get(path)
-        conditions = pod["status"].get("conditions", [])
-        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-        return pod if ready else None
-
-    return look
-
-
-def fetch(address: str, path: str = "/") -> bytes:
-    import http.client
-
-    connection = http.client.HTTPConnection(address, 8080, timeout=120)
+def fetch(address: str, path: str = "/") -> str:
     try:
-        connection.request("GET", path)
-        return connection.getresponse().read()
-    except (OSError, http.client.HTTPException):
-        return b""
-    finally:
-        connection.close()
+        return httpx.get(f"http://{address}:8080{path}", timeout=120).text
+    except httpx.HTTPError:
+        return ""
 
 
 @pytest.mark.attack(
@@ -178,34 +180,35 @@ def fetch(address: str, path: str = "/") -> bytes:
     tries="have a played node run a program of its own as the computer's user",
     stopped_by="in tenants' namespaces the lab's kubelet plays every pod and runs none",
 )
-@pytest.mark.parametrize("way", ["our image", "a program's pod", "a proof"])
 def test_no_pod_of_a_tenant_is_a_process_of_this_computer(
-    kube_api: KubeCluster, kubelet: KubeletStandIn, tmp_path: Path, way: str
+    kube_api: KubeCluster, kubelet: KubeletStandIn, tmp_path: Path
 ) -> None:
     name, mark = f"test-{secrets.token_hex(5)}", tmp_path / "run"
-    body = {"metadata": {"name": name, "labels": {TENANT_LABEL: "acme"}}}
     write = f"open({str(mark)!r}, 'w')"
-    pod = pod_on(kubelet.name, command=["python", "-c", write])
-    if way == "our image":
-        pod["spec"]["containers"][0]["image"] = f"{IMAGE}:1"
-    elif way == "a program's pod":
-        pod["metadata"]["labels"] = {LABEL: REACH}
-    else:
-        pod["metadata"]["labels"] = {LABEL: Matmul.name}
-        pod["spec"]["volumes"] = [{"name": "v", "configMap": {"name": "program"}}]
+    sleeps = ["python", "-c", write]
+    ours = pod_on(kubelet.name, "ours", command=sleeps, image=f"{IMAGE}:1")
+    program = pod_on(kubelet.name, "program", command=sleeps)
+    program["metadata"]["labels"] = {LABEL: REACH}
+    proof = pod_on(kubelet.name, "proof", command=sleeps)
+    proof["metadata"]["labels"] = {LABEL: Matmul.name}
+    proof["spec"]["volumes"] = [{"name": "v", "configMap": {"name": "program"}}]
     core = f"/api/v1/namespaces/{name}"
     with kube_api.api() as client:
-        post(client, "/api/v1/namespaces", body)
+        tenant = {"name": name, "labels": {TENANT_LABEL: "acme"}}
+        post(client, "/api/v1/namespaces", {"metadata": tenant})
         try:
             eventually(lambda: client.request("GET", f"{core}/serviceaccounts/default")[0] == 200)
-            program = {"metadata": {"name": "program"}, "data": {Matmul.program: write}}
-            post(client, f"{core}/configmaps", program)
-            post(client, f"{core}/pods", pod)
-            eventually(is_ready(client, f"{core}/pods/p"))
-            assert "simulated container" in kubectl(kube_api, "logs", "-n", name, "p")
-            client.delete(f"{core}/pods/p")
-            # Once it is gone, whatever it ran has ended.
-            eventually(lambda: client.request("GET", f"{core}/pods/p")[0] == 404)
+            content = {"metadata": {"name": "program"}, "data": {Matmul.program: write}}
+            post(client, f"{core}/configmaps", content)
+            for pod in (ours, program, proof):
+                post(client, f"{core}/pods", pod)
+            for pod in (ours, program, proof):
+                called = pod["metadata"]["name"]
+                eventually(is_ready(client, f"{core}/pods/{called}"))
+                assert "simulated container" in kubectl(kube_api, "logs", "-n", name, called)
+                client.delete(f"{core}/pods/{called}")
+                # Once it is gone, whatever it ran has ended.
+                eventually(is_gone(client, f"{core}/pods/{called}"))
         finally:
             client.delete(f"/api/v1/namespaces/{name}")
     assert not mark.exists()
@@ -227,38 +230,29 @@ def test_a_pod_of_our_image_is_a_process_with_all_that_its_spec_names(
         address = reachable(pod["status"]["podIP"])
         assert address.startswith("127.")
         assert not address.startswith("127.0.")
-        assert fetch(address) == b"from the config map"
+        assert fetch(address) == "from the config map"
         plugins = kubelet.node().device_plugins
         assert kubectl(kube_api, "logs", "-n", namespace, "real") == (
             f"up hello {plugins}/{kubelet.name}\n"
         )
 
-        assert fetch(address, "/crash") == b""
-        restarted = eventually(
-            lambda: (
-                (found := is_ready(client, f"{core}/pods/real")())
-                and found["status"]["containerStatuses"][0]["restartCount"] == 1
-                and found
-            )
-        )
+        assert fetch(address, "/crash") == ""
+        restarted = eventually(is_ready(client, f"{core}/pods/real", restarts=1))
         status = restarted["status"]["containerStatuses"][0]
         assert status["lastState"]["terminated"]["exitCode"] == 3
-        assert fetch(address) == b"from the config map"
+        assert fetch(address) == "from the config map"
 
         follow = subprocess.Popen(
-            [
-                tools.ensure(["kubectl"])["kubectl"], "--kubeconfig", kube_api.kubeconfig,
-                "logs", "-f", "-n", namespace, "real",
-            ],
+            asking(kube_api, "logs", "-f", "-n", namespace, "real"),
             stdout=subprocess.PIPE,
             text=True,
-        )  # fmt: skip
+        )
         assert follow.stdout is not None
         assert follow.stdout.readline().startswith("up ")
         client.delete(f"{core}/pods/real")
         assert follow.stdout.read() == "bye\n"
         assert follow.wait(150) == 0
-        eventually(lambda: client.request("GET", f"{core}/pods/real")[0] == 404)
+        eventually(is_gone(client, f"{core}/pods/real"))
     assert processes_of(kubelet.pid, PROGRAM) == []
 
 
@@ -334,23 +328,6 @@ def test_what_the_stand_in_does_not_do_is_refused(
         )
 
 
-@pytest.mark.parametrize(
-    "way", [("exec", "p", "--", "ls"), ("attach", "p"), ("port-forward", "p", ":80")]
-)
-def test_whoever_wants_into_a_container_is_told_that_the_pod_is_played(
-    kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn, way: tuple[str, ...]
-) -> None:
-    core = f"/api/v1/namespaces/{namespace}"
-    with kube_api.api() as client:
-        post(client, f"{core}/pods", pod_on(kubelet.name))
-        eventually(in_phase(client, f"{core}/pods/p", "Running"))
-    program = tools.ensure(["kubectl"])["kubectl"]
-    asked = [program, "--kubeconfig", kube_api.kubeconfig, "--namespace", namespace, *way]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=150, check=False)
-    assert done.returncode != 0
-    assert f"{namespace}/p is a played pod: there is no container to reach" in done.stderr
-
-
 def test_kubelets_without_a_control_plane_say_so(tmp_path: Path) -> None:
     with pytest.raises(KubeletError, match="there is no control plane in"):
         start(
@@ -382,14 +359,7 @@ def test_killed_kubelets_leave_no_process_behind_and_are_started_again(
         kubelet.kill()
         eventually(lambda: not psutil.pid_exists(child))
         kubelet.start()
-        status = eventually(
-            lambda: (
-                (found := client.get(f"{core}/pods/p")["status"]["containerStatuses"][0])
-                and found["restartCount"] == 1
-                and found["ready"]
-            )
-        )
-        assert status
+        eventually(is_ready(client, f"{core}/pods/p", restarts=1))
         kubelet.start()
         (again,) = processes_of(kubelet.pid, SLEEPS)
         kubelet.stop()
