@@ -106,6 +106,7 @@ def furnished(target: Path, *names: str, report: Callable[[str], None] = print) 
 def test_nodes_share_the_files_of_images_and_no_database(
     tmp_path: Path, filled: list[Sequence[Path]]
 ) -> None:
+    image_store.prepare([Path("/a.tar")], _PROGRAMS, print)
     one, two = (furnished(tmp_path / node / "containerd", "/a.tar") for node in ("1", "2"))
     assert len(filled) == 1
     assert (one / BLOBS / "a.tar").samefile(two / BLOBS / "a.tar")
@@ -113,14 +114,10 @@ def test_nodes_share_the_files_of_images_and_no_database(
         assert (one / name).read_text() == (two / name).read_text()
         assert not (one / name).samefile(two / name)
     assert json.loads((two / KNOWN).read_text()) == {"images": ["/a.tar"]}
-
-
-def test_a_containerd_that_has_something_is_left_alone(
-    tmp_path: Path, filled: list[Sequence[Path]]
-) -> None:
+    # A containerd that has something is left alone.
     (tmp_path / "containerd").mkdir()
-    furnished(tmp_path / "containerd", "/a.tar")
-    assert filled == []
+    furnished(tmp_path / "containerd", "/b.tar")
+    assert len(filled) == 1
     assert [*(tmp_path / "containerd").iterdir()] == []
 
 
@@ -148,12 +145,6 @@ def test_the_last_sets_of_images_are_kept(tmp_path: Path, filled: list[Sequence[
     assert len(filled) == STORES + 3
 
 
-def test_what_is_prepared_is_not_made_again(tmp_path: Path, filled: list[Sequence[Path]]) -> None:
-    image_store.prepare([Path("/a.tar")], _PROGRAMS, print)
-    furnished(tmp_path / "containerd", "/a.tar")
-    assert len(filled) == 1
-
-
 def test_where_files_cannot_be_linked_images_are_imported_later(
     tmp_path: Path, filled: list[Sequence[Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,11 +167,8 @@ def test_a_containerd_that_does_not_take_the_images_is_an_error(
     program.write_text("#!/bin/sh\necho 'containerd does not start: no space left' >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(subprocess.CalledProcessError):
+        loading.run([str(program)])
     with pytest.raises(NodesError, match=r"cannot be unpacked: .*no space left"):
         image_store.furnish(tmp_path / "containerd", [image.archive], _PROGRAMS, print)
     assert stores(tmp_path) == []
-
-
-def test_loading_says_which_command_failed(tmp_path: Path) -> None:
-    with pytest.raises(subprocess.CalledProcessError):
-        loading.run(["false"])

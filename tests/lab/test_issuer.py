@@ -8,8 +8,6 @@ import signal
 import socket
 import ssl
 import stat
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -24,14 +22,17 @@ from lab import issuer
 from lab.control_plane import pki
 from lab.control_plane.layout import Layout
 from lab.issuer import IssuerError, IssuerStatus
+from lab.issuer.__main__ import main
 
 PATIENCE_SECONDS = 120
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path / "issuer"
-    issuer.stop(tmp_path / "issuer")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One issuer for all tests, which start it as they need it."""
+    path = tmp_path_factory.mktemp("issuers") / "issuer"
+    yield path
+    issuer.stop(path)
 
 
 def fetched(url: str) -> Any:
@@ -64,37 +65,31 @@ def test_a_token_can_be_checked_by_whoever_knows_the_address(folder: Path) -> No
         checked(url, issuer.token(folder, "acme", audience="billing"))
 
 
-def test_its_port_is_none_that_outgoing_connections_get(folder: Path) -> None:
-    port = int(str(issuer.start(folder).url).rsplit(":", 1)[1])
-    assert port in range(20000, 26000)
-
-
-def test_starting_what_runs_changes_nothing(folder: Path) -> None:
-    assert issuer.start(folder) == issuer.start(folder)
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_an_issuer_that_ended_comes_back_with_its_name_and_keys(folder: Path, how: int) -> None:
+def test_an_issuer_that_ended_comes_back_with_its_name_and_keys(folder: Path) -> None:
     before = issuer.start(folder)
+    assert issuer.start(folder) == before
+    assert before.url is not None
+    # None that outgoing connections get.
+    assert int(before.url.rsplit(":", 1)[1]) in range(20000, 26000)
+    assert "stand-in" in before.log.read_text().splitlines()[0]
     token = issuer.token(folder, "acme")
-    assert before.pid is not None
-    process = psutil.Process(before.pid)
-    os.kill(before.pid, how)
-    # This test is its parent only by chance; a zombie has ended.
-    psutil.wait_procs([process], timeout=PATIENCE_SECONDS)
-    assert not issuer.status(folder).running
-    after = issuer.start(folder)
-    assert after.url == before.url
-    assert checked(str(after.url), token)["tenant"] == "acme"
 
+    def killed() -> None:
+        os.kill(issuer.status(folder).pid or 0, signal.SIGKILL)
 
-def test_stopping_leaves_no_process_and_may_be_repeated(folder: Path) -> None:
-    pid = issuer.start(folder).pid
-    issuer.stop(folder)
-    issuer.stop(folder)
-    assert pid is not None
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    assert not issuer.status(folder).running
+    def stopped() -> None:
+        issuer.stop(folder)
+        issuer.stop(folder)
+
+    for end in (killed, stopped):
+        process = psutil.Process(issuer.status(folder).pid)
+        end()
+        # This test is its parent only by chance; a zombie has ended.
+        psutil.wait_procs([process], timeout=PATIENCE_SECONDS)
+        assert not issuer.status(folder).running
+        after = issuer.start(folder)
+        assert after.url == before.url
+        assert checked(str(after.url), token)["tenant"] == "acme"
 
 
 def test_after_a_rotation_old_tokens_are_good_until_the_old_key_goes(folder: Path) -> None:
@@ -120,19 +115,18 @@ def test_what_signs_is_its_owners_alone(folder: Path) -> None:
     assert secret not in (folder / "server.log").read_text()
 
 
-def test_its_first_line_says_that_it_is_a_stand_in(folder: Path) -> None:
-    log = issuer.start(folder).log
-    assert "stand-in" in log.read_text().splitlines()[0]
-
-
-def test_a_port_that_somebody_took_is_told(folder: Path) -> None:
+def test_what_is_in_the_way_is_told(folder: Path, tmp_path: Path) -> None:
     first = issuer.start(folder)
     taken = int(str(first.url).rsplit(":", 1)[1])
-    other = folder.with_name("other")
+    other = tmp_path / "other"
     other.mkdir()
     (other / "port.json").write_text(str(taken))
     with pytest.raises(IssuerError, match=f"another process has port {taken}"):
         issuer.start(other)
+    with pytest.raises(IssuerError, match="start it first"):
+        issuer.start(folder, Layout.of(tmp_path / "nothing"))
+    with pytest.raises(IssuerError, match="start it first"):
+        issuer.token(tmp_path / "nothing", "acme")
 
 
 @pytest.fixture
@@ -167,19 +161,16 @@ def test_pods_get_its_keys_over_tls_at_an_address_that_it_keeps(
     issuer.rotate(folder)
     assert len(over_tls(first)["keys"]) == 2
     assert issuer.start(folder, authority) == first
+    # Whoever says nothing holds up no other.
+    with socket.create_connection(("127.0.0.1", first.port or 0)) as silent:
+        assert over_tls(first)["keys"]
+        silent.sendall(b"this is no TLS")
+    assert over_tls(first)["keys"]
+    assert "Traceback" not in first.log.read_text()
     issuer.stop(folder)
     again = issuer.start(folder, authority)
     assert (again.keys_url, again.ca_certificate) == (first.keys_url, first.ca_certificate)
     assert over_tls(again) == fetched(f"{first.url}/keys")
-
-
-def test_whoever_says_nothing_holds_up_no_other(folder: Path, authority: Layout) -> None:
-    found = issuer.start(folder, authority)
-    with socket.create_connection(("127.0.0.1", found.port or 0)) as silent:
-        assert over_tls(found)["keys"]
-        silent.sendall(b"this is no TLS")
-    assert over_tls(found)["keys"]
-    assert "Traceback" not in found.log.read_text()
 
 
 def test_an_authority_that_was_made_anew_signs_anew(folder: Path, authority: Layout) -> None:
@@ -201,29 +192,11 @@ def test_without_an_authority_its_keys_are_on_loopback_alone(
     assert [f"http://127.0.0.1:{port}" for port in listening(plain)] == [plain.url]
 
 
-def test_an_authority_that_is_not_there_is_told(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(IssuerError, match="start it first"):
-        issuer.start(folder, Layout.of(tmp_path / "nothing"))
-
-
-def test_a_token_of_an_issuer_that_never_was_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(IssuerError, match="start it first"):
-        issuer.token(tmp_path / "nothing", "acme")
-
-
-def test_the_command_prints_a_token(folder: Path) -> None:
+def test_the_command_prints_a_token(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = str(issuer.start(folder).url)
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "lab.issuer", *words],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-        )
-
-    printed = run("token", str(folder), "acme", "60")
-    assert checked(url, printed.stdout.strip())["tenant"] == "acme"
-    assert run("status", str(folder)).stdout.startswith(url)
-    assert run("token", str(folder.with_name("none")), "acme").returncode == 1
-    assert run("dance", str(folder)).returncode == 2
+    assert main(["token", str(folder), "acme", "60"]) == 0
+    assert checked(url, capsys.readouterr().out.strip())["tenant"] == "acme"
+    assert main(["status", str(folder)]) == 0
+    assert capsys.readouterr().out.startswith(url)
+    assert main(["token", str(folder.with_name("none")), "acme"]) == 1
+    assert main(["dance", str(folder)]) == 2
