@@ -41,6 +41,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "gpu_operator"
 MODULE = "github.com/NVIDIA/gpu-operator"
 NAMESPACE = "gpu-operator"
 NODE = "gpu-01"
+SERVERS = ("metrics", "health-probe")
 DISCOVERED = {
     "feature.node.kubernetes.io/pci-10de.present": "true",
     "feature.node.kubernetes.io/system-os_release.ID": "ubuntu",
@@ -60,18 +61,10 @@ class World:
     def install(self, **values: str) -> None:
         """With these values, and again with others."""
         settings = [f"--set={key.replace('_', '.')}={value}" for key, value in values.items()]
+        command = [tools.resolve("helm"), "upgrade", "--install", "gpu-operator", self.chart]
+        how = ["--create-namespace", "--no-hooks", "--server-side=false"]
         subprocess.run(
-            [
-                *(tools.resolve("helm"), "upgrade", "--install", "gpu-operator", self.chart),
-                *(
-                    "-n",
-                    NAMESPACE,
-                    "--create-namespace",
-                    "--no-hooks",
-                    "--server-side=false",
-                    *settings,
-                ),
-            ],
+            [*command, "-n", NAMESPACE, *how, *settings],
             env={
                 "PATH": os.environ["PATH"],
                 "HOME": str(self.cluster.folder),
@@ -89,9 +82,12 @@ class World:
         (found,) = self.get("/apis/nvidia.com/v1/clusterpolicies")["items"]
         return found
 
-    def reason(self) -> str:
-        conditions = self.policy().get("status", {}).get("conditions", ())
-        return next((c["reason"] for c in conditions if c["status"] == "True"), "")
+    def is_reconciled(self) -> None:
+        def reasons() -> list[str]:
+            conditions = self.policy().get("status", {}).get("conditions", ())
+            return [c["reason"] for c in conditions if c["status"] == "True"]
+
+        eventually(lambda: reasons() == ["Reconciled"], what="all operands are ready", seconds=90)
 
     def daemon_sets(self) -> dict[str, dict[str, Any]]:
         """Those of operands."""
@@ -114,13 +110,9 @@ def world(tmp_path_factory: pytest.TempPathFactory, tools_at_hand: None) -> Iter
         patch.setattr(lifecycle, "command_lines", privileged)
         stack.callback(stop_cluster, folder / "lab")
         cluster = start_cluster(folder / "lab", NODE)
-        node = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": NODE, "labels": DISCOVERED},
-        }
+        metadata = {"name": NODE, "labels": DISCOVERED}
         with cluster.api() as api:
-            api.apply(node)
+            api.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
         shutil.copy(cluster.kubeconfig, root / "kubeconfig")
         made = World(cluster, sources / "deployments" / "gpu-operator")
         made.install()
@@ -141,11 +133,7 @@ COMMAND_LINES = lifecycle.command_lines
 def operating(root: Path, log: Path) -> Iterator[None]:
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [
-                *("chroot", root, "/gpu-operator"),
-                "--metrics-bind-address=0",
-                "--health-probe-bind-address=0",
-            ],
+            ["chroot", root, "/gpu-operator", *(f"--{of}-bind-address=0" for of in SERVERS)],
             env={
                 "PATH": os.environ["PATH"],
                 "HOME": "/",
@@ -187,7 +175,7 @@ def test_the_stand_in_makes_of_a_policy_what_the_operator_makes(world: World, dr
         what="the operator has read the policy",
         seconds=90,
     )
-    eventually(lambda: world.reason() == "Reconciled", what="all operands are ready", seconds=90)
+    world.is_reconciled()
     read = world.policy()
     played = {one.name: operands.daemon_set(one, read, NAMESPACE) for one in operands.wanted(read)}
     real = {name: one for name, one in world.daemon_sets().items() if name not in NOT_PLAYED}
@@ -198,7 +186,7 @@ def test_the_stand_in_makes_of_a_policy_what_the_operator_makes(world: World, dr
 
 def test_the_stand_in_says_of_a_policy_what_the_operator_says(world: World) -> None:
     world.install()
-    eventually(lambda: world.reason() == "Reconciled", what="all operands are ready", seconds=90)
+    world.is_reconciled()
 
     def said(status: Mapping[str, Any]) -> dict[str, Any]:
         told = {c["type"]: (c["status"], c["reason"], c["message"]) for c in status["conditions"]}

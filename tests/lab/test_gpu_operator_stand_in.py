@@ -12,11 +12,11 @@ import os
 import secrets
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ import httpx
 import pytest
 import yaml
 
-import lab.kubelet
 from gpuclusters.core.converge import Clock, Reporter, converge
 from gpuclusters.core.finding import Refused
 from gpuclusters.gpu_operator import crds, readiness
@@ -37,7 +36,6 @@ from gpuclusters.gpu_operator.readiness import ReadinessInputs
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.tenancy.objects import NODE, POD
 from lab import tools
-from lab.control_plane import NodeSpec
 from lab.control_plane.kube import tls
 from lab.control_plane.layout import Layout
 from lab.gpu_operator import faults
@@ -46,6 +44,7 @@ from lab.hosts import GpuState, HostsError
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.kube import Kube
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.kubelet import KubeletStandIn, playing
 from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
@@ -86,12 +85,19 @@ class Machines:
 class World:
     """A cluster with one release of the operator."""
 
-    cluster: KubeCluster
+    kubelet: KubeletStandIn
     folder: Path
     machines: Machines
     token: str
-    nodes: tuple[str, str]
     objects: KubernetesObjects
+
+    @property
+    def cluster(self) -> KubeCluster:
+        return self.kubelet.cluster
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.kubelet.names
 
     @property
     def namespace(self) -> str:
@@ -162,13 +168,9 @@ class World:
         assert found is not None
         return dict(found["metadata"]["labels"])
 
-    def resource_version(self) -> str:
-        """Where the cluster's nodes stand."""
-        with self.cluster.api() as api:
-            return str(api.get("/api/v1/nodes")["metadata"]["resourceVersion"])
-
-    def mig(self, node: str, layout: str, expected: Mapping[str, int], **changes: Any) -> MigInputs:
-        return MigInputs(
+    def divide(self, node: str, layout: str, expected: Mapping[str, int]) -> MigState:
+        """As our resource does."""
+        inputs = MigInputs(
             cluster="c",
             kubeconfig=self.kubeconfig,
             node=node,
@@ -176,8 +178,11 @@ class World:
             expected=dict(expected),
             namespace=self.namespace,
             timeout_seconds=3000,
-            **changes,
         )
+        reporter = Reporter()
+        state = converge(MigNode(inputs, self.objects, Quick(), reporter), reporter)
+        assert state is not None
+        return state
 
     def label(self, node: str, wanted: Mapping[str, str]) -> None:
         metadata: dict[str, Any] = {"name": node, "labels": dict(wanted)}
@@ -196,65 +201,44 @@ class Quick(Clock):
 
 
 @pytest.fixture(scope="module")
-def world(kube_api: KubeCluster) -> Iterator[World]:
+def world(kube_api: KubeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     token = secrets.token_hex(4)
-    nodes = (f"gpu-a-{token}", f"gpu-b-{token}")
-    folder = Path(tempfile.mkdtemp(prefix="gco-"))
-    lab.kubelet.start(
-        folder / "kubelet",
-        lab.kubelet.KubeletSpec(
-            control_plane=kube_api.folder,
-            nodes=tuple(NodeSpec(name, labels={MARK: token}) for name in nodes),
-            image="gpu-clusters/caas",
-            boot_seconds=0.05,
-        ),
-    )
+    folder = tmp_path_factory.mktemp("operator")
     objects = KubernetesObjects(kube_api.kubeconfig.read_text())
-    machines = Machines(dict.fromkeys(nodes, A100))
-    made = World(kube_api, folder, machines, token, nodes, objects)
     enforce = {"pod-security.kubernetes.io/enforce": "privileged"}
-    with kube_api.api() as api:
-        api.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Namespace",
-                "metadata": {"name": made.namespace, "labels": enforce},
-            }
-        )
     documents = crd_documents(str(CHART), version="", repository="", sha256="")
-    wanted = crds.definitions(documents, with_nfd=True)
-    crds.apply(wanted, objects, Clock(), Reporter())
-    stop, thread = _play(made)
-    try:
-        yield made
-    finally:
-        made.helm("uninstall", RELEASE, "--ignore-not-found", "--no-hooks")
-        stop()
-        thread.join(100)
-        lab.kubelet.stop(folder / "kubelet")
+    crds.apply(crds.definitions(documents, with_nfd=True), objects, Clock(), Reporter())
+    with playing(kube_api) as make:
+        kubelet = make("gpu-a", "gpu-b", labels={MARK: token})
+        machines = Machines(dict.fromkeys(kubelet.names, A100))
+        made = World(kubelet, folder, machines, token, objects)
+        metadata = {"name": made.namespace, "labels": enforce}
         with kube_api.api() as api:
-            for name in nodes:
-                api.delete(f"/api/v1/nodes/{name}")
+            api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        with operating(made):
+            yield made
+            made.helm("uninstall", RELEASE, "--ignore-not-found", "--no-hooks")
+        with kube_api.api() as api:
             api.delete(f"/api/v1/namespaces/{made.namespace}")
-        shutil.rmtree(folder)
 
 
-def _play(world: World) -> tuple[Callable[[], None], threading.Thread]:
+@contextmanager
+def operating(world: World) -> Iterator[None]:
     """The operator in a thread of this process, for machines that are values."""
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
 
     async def play() -> None:
-        kubelets = KubeletFolder(world.folder / "kubelet")
+        kubelets = KubeletFolder(world.kubelet.folder)
         async with Kube(Layout.of(world.cluster.folder), "admin") as kube:
             await Operator(kube, world.machines, world.folder, kubelets, STEP_SECONDS).run(stop)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(play()), daemon=True)
     thread.start()
-
-    def end() -> None:
+    try:
+        yield
+    finally:
         loop.call_soon_threadsafe(stop.set)
-
-    return end, thread
+        thread.join(100)
 
 
 def test_gpus_are_ready_when_every_operand_is(world: World) -> None:
@@ -328,13 +312,6 @@ def test_a_pod_gets_gpus_by_the_device_plugin_and_the_node_has_no_more_than_it_h
         world.objects.delete(POD, name, world.namespace)
 
 
-def divide(inputs: MigInputs, objects: KubernetesObjects) -> MigState:
-    reporter = Reporter()
-    state = converge(MigNode(inputs, objects, Quick(), reporter), reporter)
-    assert state is not None
-    return state
-
-
 def test_another_layout_of_one_node_leaves_the_other_untouched(world: World) -> None:
     first, second = world.nodes
     eventually(lambda: "nvidia.com/mig.config" in world.labels(first), "the operator's own default")
@@ -342,17 +319,15 @@ def test_another_layout_of_one_node_leaves_the_other_untouched(world: World) -> 
     assert world.labels(first)["nvidia.com/mig.config"] == "all-disabled"
     before = world.labels(second)
     slices = {"nvidia.com/mig-1g.10gb": 56, "nvidia.com/gpu": 0}
-    divided = world.mig(first, "all-1g.10gb", slices)
-    state = divide(divided, world.objects)
+    state = world.divide(first, "all-1g.10gb", slices)
     assert state.outputs()["state"] == "success"
     assert world.machines.states[first].mig == dict.fromkeys(range(8), ("1g.10gb",) * 7)
     assert world.machines.states[second].mig == {}
     assert world.labels(second) == before
     with pytest.raises(Refused, match=r"could not make layout 'all-9g\.99gb'"):
-        divide(world.mig(second, "all-9g.99gb", {"nvidia.com/gpu": 8}), world.objects)
+        world.divide(second, "all-9g.99gb", {"nvidia.com/gpu": 8})
     for node in world.nodes:
-        whole = world.mig(node, "all-disabled", {"nvidia.com/gpu": 8})
-        divide(whole, world.objects)
+        world.divide(node, "all-disabled", {"nvidia.com/gpu": 8})
     world.ready({"nvidia.com/gpu": 8})
 
 
@@ -461,7 +436,9 @@ def test_the_operators_driver_is_updated_one_node_after_the_other(
         }
 
     with ThreadPoolExecutor(1) as threads:
-        under_way = threads.submit(updated_at_once, world, world.resource_version())
+        with world.cluster.api() as api:
+            version = str(api.get("/api/v1/nodes")["metadata"]["resourceVersion"])
+        under_way = threads.submit(updated_at_once, world, version)
         world.install(driver={"enabled": True, "version": "595.91.07"})
         wanted = {"nvcr.io/nvidia/driver:595.91.07-ubuntu24.04"}
         eventually(lambda: images() == wanted, "both nodes have the new driver")

@@ -6,8 +6,6 @@ One cluster of two rootless nodes for the whole file; each test leaves it withou
 from __future__ import annotations
 
 import secrets
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,6 @@ from typing import Any
 
 import pytest
 
-import lab.kubelet
 from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.core.converge import Clock
 from gpuclusters.core.finding import Refused
@@ -30,7 +27,6 @@ from gpuclusters.proof.model import WHOLE, LadderInputs
 from gpuclusters.proof.nodes import PluginGateInputs
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 from gpuclusters.usernetes import device_plugin as device_plugin_manifest
-from lab.control_plane import NodeSpec
 from lab.hosts import NodeState
 from lab.usernetes.faults import (
     Fault,
@@ -41,7 +37,7 @@ from lab.usernetes.faults import (
 )
 from lab.usernetes.server import inside, tell
 from tests.fixtures.control_plane import KubeCluster
-from tests.fixtures.kubelet import IMAGE
+from tests.fixtures.kubelet import KubeletStandIn, playing
 from tests.fixtures.waiting import Waiting, eventually
 
 pytestmark = pytest.mark.lab
@@ -114,11 +110,7 @@ class World:
             "nodes": [{"name": name, "gpus": GPUS} for name in self.nodes],
             "namespace": self.namespace,
             "rung_seconds": 300,
-            "training": {
-                "image": TRAINING,
-                "accuracy_floor_percent": 80,
-                "timeout_seconds": 300,
-            },
+            "training": {"image": TRAINING, "accuracy_floor_percent": 80, "timeout_seconds": 300},
             "settle_seconds": 100,
             "simulated": True,
         }
@@ -141,43 +133,28 @@ class World:
 @pytest.fixture(scope="module")
 def world(kube_api: KubeCluster) -> Iterator[World]:
     token = secrets.token_hex(3)
-    folder = Path(tempfile.mkdtemp(prefix="gck-"))
-    names = (f"un-a-{token}", f"un-b-{token}")
     mark = {"gpu-clusters.dev/test": token}
     cluster = Own(kube_api.kubeconfig.read_text())
-    cluster.nodes = names
-    made = World(cluster, folder, f"ladder-{token}")
-    made.tell()
-    lab.kubelet.start(
-        folder,
-        lab.kubelet.KubeletSpec(
-            control_plane=kube_api.folder,
-            nodes=tuple(NodeSpec(name, labels=mark) for name in names),
-            image=IMAGE,
-            boot_seconds=0.05,
-        ),
-    )
+
+    def tell(kubelet: KubeletStandIn) -> None:
+        cluster.nodes = kubelet.names
+        World(cluster, kubelet.folder, "").tell()
+
     body = device_plugin_manifest.device_plugin(version_set("current").device_plugin_image)
     # The cluster is shared with other tests, whose nodes are not to get a plugin.
     body["metadata"]["name"] += f"-{token}"
     body["spec"]["template"]["spec"]["nodeSelector"] = mark
-    with kube_api.api() as api:
-        for number, name in enumerate(names):
-            address = {"type": "ExternalIP", "address": f"203.0.113.{number + 1}"}
-            status = {"status": {"addresses": [address]}}
-            path = f"/api/v1/nodes/{name}/status"
-            assert api.request("PATCH", path, status, content_type=STRATEGIC)[0] == 200
-    cluster.create(DAEMON_SET, body)
-    yield made
-    cluster.delete(DAEMON_SET, body["metadata"]["name"], "kube-system")
-    lab.kubelet.stop(folder)
-    # Another connection: the server has closed one that was idle so long.
-    with kube_api.api() as api:
-        for name in names:
-            api.delete(f"/api/v1/nodes/{name}")
-    log = (folder / "server.log").read_text()
-    shutil.rmtree(folder)
-    assert "Traceback" not in log, log
+    with playing(kube_api) as make:
+        kubelet = make("un-a", "un-b", labels=mark, before=tell)
+        with kube_api.api() as api:
+            for number, name in enumerate(kubelet.names):
+                address = {"type": "ExternalIP", "address": f"203.0.113.{number + 1}"}
+                status = {"status": {"addresses": [address]}}
+                path = f"/api/v1/nodes/{name}/status"
+                assert api.request("PATCH", path, status, content_type=STRATEGIC)[0] == 200
+        cluster.create(DAEMON_SET, body)
+        yield World(cluster, kubelet.folder, f"ladder-{token}")
+        cluster.delete(DAEMON_SET, body["metadata"]["name"], "kube-system")
 
 
 @pytest.fixture(autouse=True)
@@ -190,17 +167,8 @@ def test_two_nodes_climb_to_the_training_and_nothing_stays_behind(world: World) 
     assert world.gate()["allocatable"] == dict.fromkeys(world.nodes, GPUS)
     result = world.climb()
     assert proven(result.checks), [c for c in result.checks if c.outcome is not Outcome.PASSED]
-    assert [check.level for check in result.checks] == [
-        "R5",
-        "R5",
-        "R6",
-        "R6",
-        "R7",
-        "R7",
-        "R8",
-        "R8",
-        "R9",
-    ]
+    levels = [check.level for check in result.checks]
+    assert levels == [*(f"R{rung}" for rung in range(5, 9) for _ in world.nodes), "R9"]
     last = result.checks[-1]
     assert last.figures["nodes"] == 2
     assert last.figures["gpus"] == 4
