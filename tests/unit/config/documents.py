@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,24 @@ def lines(found: Iterable[Finding]) -> list[str]:
     return [f"{render_path(one.path)}: {one.problem}; {one.remedy}" for one in found]
 
 
+@cache
+def _read(path: Path) -> Any:
+    return yaml.load(
+        path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
+
+
+def _of(kind: ClusterType, name: str) -> dict[str, Any]:
+    """What stands in a file of a cluster type, for the caller to change."""
+    found: dict[str, Any] = copy.deepcopy(_read(CASES / kind.value / f"{name}.yaml"))
+    return found
+
+
 def tables(kind: ClusterType) -> Iterator[tuple[str, dict[str, Any]]]:
     """Cases of a cluster type, each with the name of its file."""
     for path in sorted((CASES / kind.value).glob("*.yaml")):
         if path.stem not in {"base", "google", "found"}:
-            for case in yaml.safe_load(path.read_text(encoding="utf-8")):
+            for case in _read(path):
                 yield path.stem, case
 
 
@@ -41,8 +55,7 @@ def document(kind: ClusterType, case: Mapping[str, Any]) -> Any:
     if case.get("google"):
         start[kind.value]["hosts"] = google()
     if case.get("found"):
-        found = CASES / kind.value / "found.yaml"
-        start[kind.value] = yaml.safe_load(found.read_text(encoding="utf-8"))
+        start[kind.value] = _of(kind, "found")
     patch = case.get("document") or {kind.value: case[kind.value]}
     return patched(start, patch, keep_null=case.get("keep-null", False))
 
@@ -55,24 +68,14 @@ def told(document: Mapping[str, Any]) -> tuple[str, list[str]]:
     return "faults", lines(parsed)
 
 
-def expected(case: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """What a case expects to be `told`."""
-    key = "faults" if "faults" in case else "warnings"
-    return key, case[key]
-
-
 def base(kind: ClusterType = ClusterType.CAAS) -> dict[str, Any]:
     """The smallest configuration."""
-    path = CASES / kind.value / "base.yaml"
-    document: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return document
+    return _of(kind, "base")
 
 
 def google(**changes: Any) -> dict[str, Any]:
     """Machines on Google Cloud: the `hosts` of a configuration."""
-    path = CASES / ClusterType.USERNETES.value / "google.yaml"
-    hosts: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return hosts | changes
+    return _of(ClusterType.USERNETES, "google") | changes
 
 
 def patched(document: Any, patch: Any, *, keep_null: bool = False) -> Any:

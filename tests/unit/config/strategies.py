@@ -15,6 +15,15 @@ labels = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
 _flags = st.booleans()
 
 
+def _some(**keys: Any) -> st.SearchStrategy[dict[str, Any]]:
+    """Any of these keys, `_` for `-`; a value that is no strategy is the only one."""
+    optional = {
+        key.replace("_", "-"): one if isinstance(one, st.SearchStrategy) else st.just(one)
+        for key, one in keys.items()
+    }
+    return st.fixed_dictionaries({}, optional=optional)
+
+
 def _all_layouts(total: int, sizes: tuple[int, ...]) -> list[list[int]]:
     if total == 0:
         return [[]]
@@ -27,10 +36,26 @@ def _all_layouts(total: int, sizes: tuple[int, ...]) -> list[list[int]]:
 
 
 LAYOUTS = _all_layouts(8, (8, 4, 2, 1))
+CONTAINERDS = (
+    {},
+    {"version": "2.3.0", "config-version": "2"},
+    {"version": "1.7.27"},
+    {"version": "2.4.1"},
+)
+RECYCLING = (
+    {"recycle-policy": "reset-only"},
+    {"recycle-policy": "quarantine-always", "deadlines": {"scrubbing-seconds": 60}},
+    {"recycle-policy": "full", "golden-firmware": {"versions": {"HGX_FW_GPU": ["1.0", "1.1"]}}},
+)
+NETWORK = {
+    "storage-cidrs": ["10.30.0.0/24"],
+    "node-cidrs": ["10.20.0.0/24"],
+    "bmc-cidrs": ["10.21.0.0/24"],
+}
 
 
 @st.composite
-def node_cuts(draw: st.DrawFn, table: PartitionTable) -> dict[str, Any]:
+def _cuts(draw: st.DrawFn, table: PartitionTable) -> dict[str, Any]:
     """How one node of a mixed cluster is cut: by sizes or by numbers."""
     layout = draw(st.sampled_from(LAYOUTS))
     if draw(_flags):
@@ -39,89 +64,44 @@ def node_cuts(draw: st.DrawFn, table: PartitionTable) -> dict[str, Any]:
 
 
 @st.composite
-def boards(draw: st.DrawFn, platform: Platform) -> dict[str, Any]:
+def _board(draw: st.DrawFn, platform: Platform) -> dict[str, Any]:
     """PCI addresses of one node, where the preset has none or where they are written out."""
     preset = PRESETS[platform]
     if preset.gpus and not draw(_flags):
         return {}
-    buses = draw(
-        st.lists(st.integers(0x10, 0xFF), min_size=16, max_size=16, unique=True).map(
-            lambda numbers: [f"0000:{number:02x}:00.0" for number in numbers]
-        )
-    )
+    numbers = draw(st.lists(st.integers(0x10, 0xFF), min_size=16, max_size=16, unique=True))
+    buses = [f"0000:{number:02x}:00.0" for number in numbers]
     board: dict[str, Any] = {"gpus": {str(n): buses[n] for n in range(1, 9)}}
-    if preset.switch_access is SwitchAccess.NVSWITCH:
-        board["switches"] = buses[9:13]
-        if preset.extra_functions:
-            board["extra-functions"] = [buses[13]]
-    else:
-        board["extra-functions"] = buses[9:13]
-    return board
+    if preset.switch_access is not SwitchAccess.NVSWITCH:
+        return board | {"extra-functions": buses[9:13]}
+    more = {"extra-functions": [buses[13]]} if preset.extra_functions else {}
+    return board | {"switches": buses[9:13], **more}
 
 
 @st.composite
-def nodes(draw: st.DrawFn, platform: Platform, *, mixed: bool, most: int) -> list[dict[str, Any]]:
-    """The nodes of a cluster, `most` of them at most."""
-    table = TABLES[PRESETS[platform].baseboard]
-    found = []
-    for name in draw(st.lists(labels, min_size=1, max_size=most, unique=True)):
-        node: dict[str, Any] = {"name": name, **draw(boards(platform))}
-        if mixed:
-            node |= draw(node_cuts(table))
-        node |= draw(
-            st.fixed_dictionaries(
-                {},
-                optional={
-                    "memory-gib": st.integers(1024, 4096),
-                    "hugepages-gib-per-numa-node": st.integers(0, 500).map(lambda n: [n, n]),
-                    "kernel": st.sampled_from(["6.17.0", "6.12", "6.8.0-45-generic"]),
-                },
-            )
-        )
-        found.append(node)
-    return found
+def _tenant(draw: st.DrawFn, name: str, gpus: int) -> dict[str, Any]:
+    quota = draw(st.integers(1, gpus))
+    more = _some(
+        cpu=st.integers(20, 500),
+        memory_gib=st.integers(100, 4000),
+        storage_gib=st.integers(1, 9000),
+        sizes=[size for size in (1, 2, 4, 8) if size <= quota],
+        default_container=st.fixed_dictionaries(
+            {"cpu": st.integers(1, 16), "memory-gib": st.integers(1, 64)}
+        ),
+        extra_quota={"count/configmaps": "100"},
+        egress=_some(
+            internet=_flags, api_server=_flags, fqdns=["registry.example.com", "*.example.net"]
+        ),
+        nfs=_some(mounted_by="guest").map(lambda nfs: {"servers": ["10.30.0.16/28"], **nfs}),
+        images={"allowed": ["registry.example.com"]},
+    )
+    return {"name": name, "gpus": quota, **draw(more)}
 
 
 @st.composite
-def tenants(draw: st.DrawFn, gpus: int) -> list[dict[str, Any]]:
-    """Tenants of a cluster with this many GPUs."""
-    found = []
-    for name in draw(st.lists(labels, max_size=4, unique=True)):
-        quota = draw(st.integers(1, gpus))
-        tenant: dict[str, Any] = {"name": name, "gpus": quota}
-        tenant |= draw(
-            st.fixed_dictionaries(
-                {},
-                optional={
-                    "cpu": st.integers(20, 500),
-                    "memory-gib": st.integers(100, 4000),
-                    "storage-gib": st.integers(1, 9000),
-                    "sizes": st.just([size for size in (1, 2, 4, 8) if size <= quota]),
-                    "default-container": st.fixed_dictionaries(
-                        {"cpu": st.integers(1, 16), "memory-gib": st.integers(1, 64)}
-                    ),
-                    "extra-quota": st.just({"count/configmaps": "100"}),
-                    "egress": st.fixed_dictionaries(
-                        {},
-                        optional={
-                            "internet": _flags,
-                            "api-server": _flags,
-                            "fqdns": st.just(["registry.example.com", "*.example.net"]),
-                        },
-                    ),
-                    "nfs": st.fixed_dictionaries(
-                        {"servers": st.just(["10.30.0.16/28"])},
-                        optional={"mounted-by": st.just("guest")},
-                    ),
-                    "images": st.just({"allowed": ["registry.example.com"]}),
-                },
-            )
-        )
-        found.append(tenant)
-    return found
-
-
-def _existing(names: list[str]) -> dict[str, Any]:
+def _existing(draw: st.DrawFn, names: list[str]) -> dict[str, Any]:
+    """What a lab brings, stated."""
     machines = [
         {"name": name, "address": f"10.20.0.{n}", "port": 22, "host-key": host_key(n)}
         for n, name in enumerate(names, start=1)
@@ -132,44 +112,7 @@ def _existing(names: list[str]) -> dict[str, Any]:
             "image": {"url": "https://images.example.com/fm.img", "sha256": "0" * 64},
             "memory-mib": 4096,
         },
-    }
-
-
-@st.composite
-def kubernetes(draw: st.DrawFn, source: str) -> dict[str, Any]:
-    """A cluster of a source, with versions that fit together."""
-    containerd = draw(
-        st.sampled_from(
-            [
-                {},
-                {"version": "2.3.0", "config-version": "2"},
-                {"version": "1.7.27"},
-                {"version": "2.4.1"},
-            ]
-        )
-    )
-    version = draw(st.sampled_from([{}, {"version": "1.33.2"}]))
-    level = draw(st.sampled_from(["restricted", "baseline"]))
-    return {"source": source, "containerd": containerd, "pod-security": level, **version}
-
-
-@st.composite
-def _programs(draw: st.DrawFn, *, existing: bool) -> dict[str, Any]:
-    """What runs inside the cluster; stated where the lab does not bring it."""
-    recycling = st.sampled_from(
-        [
-            {"recycle-policy": "reset-only"},
-            {"recycle-policy": "quarantine-always", "deadlines": {"scrubbing-seconds": 60}},
-            {
-                "recycle-policy": "full",
-                "golden-firmware": {"versions": {"HGX_FW_GPU": ["1.0", "1.1"]}},
-            },
-        ]
-    )
-    if not existing:
-        return {"leases": draw(recycling)} if draw(_flags) else {}
-    return {
-        "leases": draw(recycling),
+        "leases": draw(st.sampled_from(RECYCLING)),
         "api": {
             "issuer": "https://id.example.com",
             "audience": "gpus",
@@ -190,28 +133,47 @@ def documents(draw: st.DrawFn, *, most_nodes: int = 4) -> dict[str, Any]:
     """A whole configuration that is right."""
     proven = [p for p in Platform if PRESETS[p].baseboard in TABLES]
     platform = draw(st.sampled_from(proven))
-    mixed = draw(_flags)
-    members = draw(nodes(platform, mixed=mixed, most=most_nodes))
-    lab = draw(_flags)
-    shim = draw(st.sampled_from(list(Shim)))
+    table = TABLES[PRESETS[platform].baseboard]
+    mixed, lab = draw(_flags), draw(_flags)
+    stated = _some(
+        memory_gib=st.integers(1024, 4096),
+        hugepages_gib_per_numa_node=st.integers(0, 500).map(lambda n: [n, n]),
+        kernel=st.sampled_from(["6.17.0", "6.12", "6.8.0-45-generic"]),
+    )
+    names = draw(st.lists(labels, min_size=1, max_size=most_nodes, unique=True))
+    nodes: list[dict[str, Any]] = [
+        {
+            "name": name,
+            **draw(_board(platform)),
+            **(draw(_cuts(table)) if mixed else {}),
+            **draw(stated),
+        }
+        for name in names
+    ]
     section: dict[str, Any] = {
         "name": draw(labels),
         "platform": platform.value,
-        "kubernetes": draw(kubernetes("lab" if lab else "existing")),
-        "nodes": members,
-        "partition-layout": "mixed" if mixed else draw(st.sampled_from([*LAYOUTS, "by-lease"])),
-        "tenants": draw(tenants(8 * len(members))),
-        "network": {
-            "storage-cidrs": ["10.30.0.0/24"],
-            "node-cidrs": ["10.20.0.0/24"],
-            "bmc-cidrs": ["10.21.0.0/24"],
+        "kubernetes": {
+            "source": "lab" if lab else "existing",
+            "containerd": draw(st.sampled_from(CONTAINERDS)),
+            "pod-security": draw(st.sampled_from(["restricted", "baseline"])),
+            **draw(_some(version="1.33.2")),
         },
-        "kata": {"shim": shim.value},
-        **({"hosts": {"source": "lab"}} if lab else _existing([one["name"] for one in members])),
+        "nodes": nodes,
+        "partition-layout": "mixed" if mixed else draw(st.sampled_from([*LAYOUTS, "by-lease"])),
+        "tenants": [
+            draw(_tenant(name, 8 * len(nodes)))
+            for name in draw(st.lists(labels, max_size=4, unique=True))
+        ],
+        "network": NETWORK,
+        "kata": {"shim": draw(st.sampled_from(list(Shim))).value},
+        "gpu-operator": draw(_flags),
     }
-    section |= draw(_programs(existing=not lab))
-    if not lab and section.get("leases", {}).get("recycle-policy") == "full":
-        for number, member in enumerate(members, start=1):
-            member["bmc"] = {"url": f"https://10.21.0.{number}", "user": "reader"}
-    section["gpu-operator"] = draw(_flags)
+    if lab:
+        section |= {"hosts": {"source": "lab"}, **draw(_some(leases=st.sampled_from(RECYCLING)))}
+    else:
+        section |= draw(_existing(names))
+        if section["leases"]["recycle-policy"] == "full":
+            for number, node in enumerate(nodes, start=1):
+                node["bmc"] = {"url": f"https://10.21.0.{number}", "user": "reader"}
     return {"cluster-type": "caas", "caas": section}

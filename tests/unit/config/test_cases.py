@@ -9,7 +9,8 @@ import pytest
 from gpuclusters.config.stack import SECTIONS, ClusterType, StackConfig, parse
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Level
-from tests.unit.config.documents import document, expected, tables, told
+from tests.unit.config.documents import base, caas, document, faults, lines, tables
+from tests.unit.config.planning import planned
 
 ALL = [(kind, stem, case) for kind in ClusterType for stem, case in tables(kind)]
 
@@ -22,16 +23,18 @@ ALL = [(kind, stem, case) for kind in ClusterType for stem, case in tables(kind)
     ],
 )
 def test(kind: ClusterType, case: dict[str, Any]) -> None:
-    wrong = document(kind, case)
-    key, lines = expected(case)
-    assert told(wrong) == (key, lines)
-    assert not [line for line in lines if codes.VALUE.search(line)], "a value is missing"
+    parsed = parse(document(kind, case))
+    right = isinstance(parsed, StackConfig)
+    found = parsed.warnings if right else parsed
+    said = case["warnings" if right else "faults"]
+    assert lines(found) == said
+    assert not [line for line in said if codes.VALUE.search(line)], "a value is missing"
     if "code" in case:
-        parsed = parse(wrong)
-        said = parsed.warnings if isinstance(parsed, StackConfig) else parsed
         (level,) = {rule.level for rule in SECTIONS[kind].rules if rule.code == case["code"]}
-        assert (level is Level.WARN) is ("warnings" in case)
-        assert case["code"] in {one.code for one in said}
+        assert (level is Level.WARN) is right
+        assert case["code"] in {one.code for one in found}
+    if right:
+        planned(parsed)
 
 
 @pytest.mark.parametrize("kind", ClusterType)
@@ -51,3 +54,14 @@ def test_the_smallest_configuration_is_right(kind: ClusterType, case: dict[str, 
     parsed = parse(document(kind, case))
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
     assert parsed.warnings == ()
+
+
+def test_what_no_case_can_be_written_of_is_refused_all_the_same() -> None:
+    loop: dict[str, Any] = {}
+    loop["loop"] = loop
+    endless = base()
+    endless["caas"]["network"] = loop
+    assert "nested too deeply" in str(faults(endless)[0])
+    number = 10**5000  # Python refuses to print it
+    huge = caas(tenants=[{"name": "acme", "gpus": number}], partition_layout=[number])
+    assert ["bits" in str(fault) for fault in faults(huge)] == [True, True]

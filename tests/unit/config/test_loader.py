@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,28 +16,41 @@ import yaml
 from pulumi.runtime import config as runtime_config
 from pulumi.runtime import mocks
 
-from gpuclusters.config.loader import Loaded, load
+from gpuclusters.config.loader import Loaded, chart_faults, load
 from gpuclusters.config.secrets import ConfigError
 from tests.fixtures.authority import Authority
-from tests.fixtures.made_up import own
-from tests.unit.config.documents import base, caas, inventory, on_existing, patched
+from tests.fixtures.made_up import host_key, own
+from tests.unit.config.documents import (
+    PEM,
+    accepted,
+    base,
+    caas,
+    inventory,
+    lines,
+    on_existing,
+    patched,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
-EXISTING = own(on_existing("10.0.0.1"))
+MACHINE = {"port": 2222, "host-key": f"{host_key(3)} comment"}
+EXISTING = patched(own(on_existing("10.0.0.1")), {"caas": {"hosts": {"machines": {0: MACHINE}}}})
 KUBECONFIG = "kind: Config\nclusters: []\n"
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
 NEEDED = {"kubeconfig": KUBECONFIG, "controller-ssh-private-key": KEY}
+FIRMWARE = {"golden-firmware": {"versions": {"A": ["1"]}}}
+BMC = {"url": "https://10.21.0.1", "user": "reader"}
 FULL = patched(
     EXISTING,
-    {
-        "caas": {
-            "leases": {"recycle-policy": "full", "golden-firmware": {"versions": {"A": ["1"]}}},
-            "nodes": [
-                {"name": "hgx-01", "bmc": {"url": "https://10.21.0.1", "user": "reader"}},
-            ],
-        }
-    },
+    {"caas": {"leases": {"recycle-policy": "full", **FIRMWARE}, "nodes": {0: {"bmc": BMC}}}},
 )
+GIVEN = {
+    "kind": "load-balancer",
+    "host": "api.corp.test",
+    "certificate": {"source": "given", "chain": "CHAIN"},
+}
+WITH_CERTIFICATE = patched(EXISTING, {"caas": {"api": {"exposure": GIVEN}}})
+FROM_THE_LAB = patched(base(), {"caas": {"leases": None, "api": None, "programs": None}})
+ISSUER_KEYS = {"url": "https://10.96.0.2:4001/keys", "ca-certificate": "PEM"}
 
 
 class _NoResources(mocks.Mocks):
@@ -83,13 +97,42 @@ def _settled(output: pulumi.Input[Any] | None) -> tuple[Any, bool, bool]:
     return asyncio.get_event_loop().run_until_complete(wait())
 
 
-def test_a_running_lab_gives_hosts_kubeconfig_and_key(tmp_path: Path) -> None:
-    loaded = _load(inventory(tmp_path), base())
-    assert loaded.cluster_type == "caas"
-    assert loaded.section.name == "dev"
-    assert loaded.secrets.hosts["hgx-01"].port == 40001
-    assert _settled(loaded.secrets.kubeconfig) == ("kind: Config", True, True)
-    assert _settled(loaded.secrets.ssh_private_key) == ("PEM", True, True)
+def test_a_running_lab_gives_hosts_secrets_and_what_nobody_states(tmp_path: Path) -> None:
+    document = patched(FROM_THE_LAB, {"caas": {"nodes": [{"name": "hgx-02"}, {"name": "hgx-01"}]}})
+    loaded = _load(inventory(tmp_path, **{"issuer-keys": ISSUER_KEYS}), document)
+    secrets = loaded.secrets
+    assert (loaded.cluster_type, loaded.section.name) == ("caas", "dev")
+    assert [(name, host.port) for name, host in secrets.hosts.items()] == [
+        ("hgx-02", 40002),
+        ("hgx-01", 40001),
+    ]
+    bmc = {"url": "https://127.0.0.1:5000", "user": "reader", "certificate": PEM}
+    assert secrets.hosts["hgx-01"].bmc == bmc
+    assert secrets.issuer == "http://127.0.0.1:4000"
+    assert secrets.issuer_keys == {"url": ISSUER_KEYS["url"], "ca_certificate": "PEM"}
+    assert secrets.golden_firmware == {"HGX_FW_GPU": ("1.0",)}
+    assert secrets.api_certificate == "CHAIN"
+    for output, text in (
+        (secrets.kubeconfig, "kind: Config"),
+        (secrets.ssh_private_key, "PEM"),
+        (secrets.controller_ssh_private_key, "PEM"),
+        (secrets.bmc_password, "calvin"),
+        (secrets.api_private_key, "KEY"),
+    ):
+        assert _settled(output) == (text, True, True)
+
+
+def test_what_a_configuration_states_outweighs_the_lab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPU_CLUSTERS_LAB", str(tmp_path / ".lab"))
+    inventory(tmp_path, **{"issuer-keys": ISSUER_KEYS})
+    secrets = _load(Path("/project"), caas(leases=FIRMWARE)).secrets
+    assert secrets.issuer == "https://id.example.com"
+    assert secrets.golden_firmware == {"A": ("1",)}
+    assert secrets.issuer_keys is None, "those of the lab's own issuer"
+    elsewhere = caas(api={"jwks-url": "https://id.corp.test/keys"})
+    assert _load(Path("/project"), elsewhere).secrets.issuer_keys is None
 
 
 def test_a_preview_without_a_lab_knows_neither_hosts_nor_secrets(tmp_path: Path) -> None:
@@ -99,84 +142,108 @@ def test_a_preview_without_a_lab_knows_neither_hosts_nor_secrets(tmp_path: Path)
     assert _settled(loaded.secrets.ssh_private_key) == (None, False, True)
 
 
-def test_an_update_without_a_lab_says_how_to_start_it(tmp_path: Path) -> None:
+def test_existing_machines_take_their_secrets_from_the_stack(tmp_path: Path) -> None:
+    loaded = _load(tmp_path, EXISTING, {**NEEDED, "ssh-private-key": KEY})
+    assert _settled(loaded.secrets.kubeconfig) == (KUBECONFIG, True, True)
+    assert _settled(loaded.secrets.ssh_private_key) == (KEY, True, True)
+    host = loaded.secrets.hosts["hgx-01"]
+    assert (host.address, host.port, host.user) == ("10.0.0.1", 2222, "ops")
+    assert host.host_key == host_key(3)
+    assert host.bmc is None
+    left_to_the_agent = _load(tmp_path, EXISTING, NEEDED)
+    assert left_to_the_agent.secrets.ssh_private_key is None
+    full = _load(tmp_path, FULL, {**NEEDED, "bmc-password": "calvin"}).secrets
+    assert _settled(full.bmc_password) == ("calvin", True, True)
+    assert full.golden_firmware == {"A": ("1",)}
+    assert full.hosts["hgx-01"].bmc == {**BMC, "certificate": None}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
+    "a host that the lab lacks": (
+        caas(nodes=[{"name": "hgx-01"}, {"name": "hgx-09"}]),
+        {},
+        "runs hgx-01, hgx-02 and not hgx-09",
+    ),
+    "controllers without a key": (
+        EXISTING,
+        {"kubeconfig": KUBECONFIG, "ssh-private-key": KEY},
+        "config set --secret controller-ssh-private-key",
+    ),
+    "BMCs without a password": (FULL, NEEDED, r"recycle-policy is full .* --secret bmc-password"),
+    "no kubeconfig": (EXISTING, {}, "pulumi config set --secret kubeconfig"),
+    "a secret in clear": (
+        {**EXISTING, "kubeconfig": "hunter2"},
+        {},
+        "kubeconfig: is not encrypted",
+    ),
+    "text that is no JSON": ({"cluster-type": "caas", "caas": "{oops"}, {}, "is not a mapping"),
+    "the path of a kubeconfig": (
+        EXISTING,
+        {**NEEDED, "kubeconfig": "/home/hunter2/.secret"},
+        "kubeconfig: is not the text of",
+    ),
+    "the path of a key": (
+        EXISTING,
+        {**NEEDED, "ssh-private-key": "/home/hunter2/.secret"},
+        "ssh-private-key: is not the text of",
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "secrets", "said"), REFUSED.values(), ids=list(REFUSED))
+def test_what_an_update_cannot_do_with_is_refused_and_no_secret_shown(
+    tmp_path: Path, document: dict[str, Any], secrets: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as raised:
+        _load(inventory(tmp_path), document, secrets)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_section_that_was_set_as_a_secret_is_refused_and_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="caas: is encrypted") as raised:
+        _load(inventory(tmp_path), caas(name="hunter2-BAD"), also_secret=("caas",))
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_lab_that_does_not_run_or_has_lost_a_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="lab is not running") as raised:
         _load(tmp_path, base())
     assert "run `make up` or `gpu-clusters lab start`" in str(raised.value)
-
-
-def test_a_lab_that_lacks_a_host_is_named(tmp_path: Path) -> None:
-    document = caas(nodes=[{"name": "hgx-01"}, {"name": "hgx-09"}])
-    with pytest.raises(ConfigError, match="not hgx-09"):
-        _load(inventory(tmp_path), document)
-
-
-def test_a_lab_whose_files_are_gone_is_named(tmp_path: Path) -> None:
     (inventory(tmp_path) / "kubeconfig").unlink()
     with pytest.raises(ConfigError, match="kubeconfig cannot be read"):
         _load(tmp_path, base())
 
 
-def test_existing_machines_take_their_secrets_from_the_stack(tmp_path: Path) -> None:
-    loaded = _load(tmp_path, EXISTING, {**NEEDED, "ssh-private-key": KEY})
-    assert _settled(loaded.secrets.kubeconfig) == (KUBECONFIG, True, True)
-    assert _settled(loaded.secrets.ssh_private_key) == (KEY, True, True)
-    assert loaded.secrets.hosts["hgx-01"].user == "ops"
-
-
-def test_a_key_that_file_or_agent_have_is_left_to_them(tmp_path: Path) -> None:
-    loaded = _load(tmp_path, EXISTING, NEEDED)
-    assert loaded.secrets.ssh_private_key is None
-
-
-def test_controllers_need_a_key_of_their_own(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="config set --secret controller-ssh-private-key"):
-        _load(tmp_path, EXISTING, {"kubeconfig": KUBECONFIG, "ssh-private-key": KEY})
-
-
-def test_full_recycling_of_existing_machines_needs_the_password_of_their_bmcs(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"[]", b"null", b'{"version": 2}', b'{"version": 1}', b"\xff", {"issuer-keys": {}}],
+)
+def test_an_inventory_that_cannot_be_used_names_its_file_and_the_remedy(
+    tmp_path: Path, text: bytes | dict[str, Any]
 ) -> None:
-    with pytest.raises(ConfigError, match=r"recycle-policy is full .* --secret bmc-password"):
-        _load(tmp_path, FULL, NEEDED)
-    loaded = _load(tmp_path, FULL, {**NEEDED, "bmc-password": "calvin"})
-    assert _settled(loaded.secrets.bmc_password) == ("calvin", True, True)
-    assert loaded.secrets.golden_firmware == {"A": ("1",)}
-    bmc = {"url": "https://10.21.0.1", "user": "reader", "certificate": None}
-    assert loaded.secrets.hosts["hgx-01"].bmc == bmc
+    file = inventory(tmp_path) / ".lab" / "inventory.json"
+    if isinstance(text, dict):
+        text = json.dumps(json.loads(file.read_text()) | text).encode()
+    file.write_bytes(text)
+    with pytest.raises(ConfigError, match=r"inventory\.json .*gpu-clusters lab start") as raised:
+        _load(tmp_path, base())
+    assert len(str(raised.value).splitlines()) == 1
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigError, match=r"inventory\.json cannot be read"):
+        _load(tmp_path, base())
 
 
-def test_a_password_that_nobody_uses_is_warned_of(tmp_path: Path) -> None:
-    loaded = _load(tmp_path, EXISTING, {**NEEDED, "bmc-password": "calvin"})
-    assert loaded.warnings[-1].path == ("bmc-password",)
-    assert loaded.secrets.bmc_password is None
+@pytest.fixture
+def pairs(tmp_path: Path) -> list[tuple[str, str]]:
+    """Two certificates of one name, with their keys."""
+    return [Authority(tmp_path).pair(["api.corp.test"]) for _ in range(2)]
 
 
-def test_a_lab_brings_issuer_golden_firmware_and_bmcs(tmp_path: Path) -> None:
-    document = patched(base(), {"caas": {"leases": None, "api": None, "programs": None}})
-    secrets = _load(inventory(tmp_path), document).secrets
-    assert secrets.issuer == "http://127.0.0.1:4000"
-    assert secrets.golden_firmware == {"HGX_FW_GPU": ("1.0",)}
-    assert _settled(secrets.bmc_password) == ("calvin", True, True)
-    assert _settled(secrets.controller_ssh_private_key) == ("PEM", True, True)
-    assert secrets.api_certificate == "CHAIN"
-    assert _settled(secrets.api_private_key) == ("KEY", True, True)
-    bmc = secrets.hosts["hgx-01"].bmc
-    assert isinstance(bmc, dict)
-    assert bmc["url"] == "https://127.0.0.1:5000"
-
-
-def _with_certificate(chain: str) -> Any:
-    given = {"source": "given", "chain": chain}
-    exposure = {"kind": "load-balancer", "host": "api.corp.test", "certificate": given}
-    return patched(EXISTING, {"caas": {"api": {"exposure": exposure}}})
-
-
-def test_a_given_certificate_has_its_key(tmp_path: Path) -> None:
-    chain, key = Authority(tmp_path).pair(["api.corp.test"])
-    secrets = _load(tmp_path, _with_certificate(chain), {**NEEDED, "api-private-key": key}).secrets
-    assert secrets.api_certificate == chain
-    assert _settled(secrets.api_private_key) == (key, True, True)
+def _certified(chain: str) -> dict[str, Any]:
+    patch = {"api": {"exposure": {"certificate": {"chain": chain}}}}
+    document: dict[str, Any] = patched(WITH_CERTIFICATE, {"caas": patch})
+    return document
 
 
 @pytest.mark.parametrize(
@@ -191,65 +258,34 @@ def test_a_given_certificate_has_its_key(tmp_path: Path) -> None:
         ("hunter2", "is not the text of a private key in PEM"),
     ],
 )
-def test_a_given_certificate_without_its_key_is_refused(
-    tmp_path: Path, key: str | None, wrong: str
+def test_a_given_certificate_has_its_key(
+    tmp_path: Path, pairs: list[tuple[str, str]], key: str | None, wrong: str
 ) -> None:
-    chain, _ = Authority(tmp_path).pair(["api.corp.test"])
-    if key == "of another":
-        key = Authority(tmp_path).pair(["api.corp.test"])[1]
-    secrets = NEEDED if key is None else {**NEEDED, "api-private-key": key}
+    (chain, right), (_, other) = pairs
+    secrets = _load(tmp_path, _certified(chain), {**NEEDED, "api-private-key": right}).secrets
+    assert secrets.api_certificate == chain
+    assert _settled(secrets.api_private_key) == (right, True, True)
+    given = {"api-private-key": other if key == "of another" else key} if key else {}
     with pytest.raises(ConfigError) as refused:
-        _load(tmp_path, _with_certificate(chain), secrets)
+        _load(tmp_path, _certified(chain), {**NEEDED, **given})
     (fault,) = refused.value.findings
     assert str(refused.value).startswith(f"Pulumi.dev.yaml: api-private-key: {wrong}")
     assert "hunter2" not in str(fault)
 
 
-def test_a_key_that_belongs_to_no_certificate_is_warned_of(tmp_path: Path) -> None:
-    _, key = Authority(tmp_path).pair(["api.corp.test"])
-    loaded = _load(tmp_path, EXISTING, {**NEEDED, "api-private-key": key})
-    assert loaded.warnings[-1].path == ("api-private-key",)
-
-
-def test_a_lab_says_where_pods_fetch_the_keys_of_its_issuer_and_only_of_its_own(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("document", "secrets", "key"),
+    [
+        (EXISTING, {**NEEDED, "bmc-password": "calvin"}, "bmc-password"),
+        (EXISTING, {**NEEDED, "api-private-key": KEY}, "api-private-key"),
+        (base(), {"kubeconfig": KUBECONFIG}, "kubeconfig"),
+    ],
+)
+def test_a_secret_that_nobody_uses_is_warned_of(
+    tmp_path: Path, document: dict[str, Any], secrets: dict[str, str], key: str
 ) -> None:
-    keys = {"url": "https://10.96.0.2:4001/keys", "ca-certificate": "PEM"}
-    of_the_lab = patched(base(), {"caas": {"leases": None, "api": None, "programs": None}})
-    folder = inventory(tmp_path, **{"issuer-keys": keys})
-    assert _load(folder, of_the_lab).secrets.issuer_keys == {
-        "url": "https://10.96.0.2:4001/keys",
-        "ca_certificate": "PEM",
-    }
-    assert _load(folder, base()).secrets.issuer_keys is None
-    elsewhere = caas(api={"jwks-url": "https://id.corp.test/keys"})
-    assert _load(folder, elsewhere).secrets.issuer_keys is None
-
-
-def test_what_a_configuration_states_outweighs_theinventory(tmp_path: Path) -> None:
-    document = caas(leases={"golden-firmware": {"versions": {"B": ["2"]}}})
-    secrets = _load(inventory(tmp_path), document).secrets
-    assert secrets.issuer == "https://id.example.com"
-    assert secrets.golden_firmware == {"B": ("2",)}
-
-
-def test_an_existing_cluster_needs_its_kubeconfig(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="pulumi config set --secret kubeconfig"):
-        _load(tmp_path, EXISTING)
-
-
-def test_a_secret_in_clear_is_refused_and_not_shown(tmp_path: Path) -> None:
-    document = {**EXISTING, "kubeconfig": "hunter2"}
-    with pytest.raises(ConfigError, match="kubeconfig: is not encrypted") as raised:
-        _load(tmp_path, document)
-    assert "hunter2" not in str(raised.value)
-
-
-def test_a_section_that_was_set_as_a_secret_is_refused_and_not_shown(tmp_path: Path) -> None:
-    document = caas(name="hunter2-BAD")
-    with pytest.raises(ConfigError, match="caas: is encrypted") as raised:
-        _load(inventory(tmp_path), document, also_secret=("caas",))
-    assert "hunter2" not in str(raised.value)
+    loaded = _load(inventory(tmp_path), document, secrets)
+    assert loaded.warnings[-1].path == (key,)
 
 
 def test_all_faults_come_in_one_error_that_pulumi_prints_without_a_traceback(
@@ -258,9 +294,9 @@ def test_all_faults_come_in_one_error_that_pulumi_prints_without_a_traceback(
     document = {**caas(partition_layout=[3], platform="x"), "kubeconfig": "plain"}
     with pytest.raises(pulumi.RunError) as raised:
         _load(tmp_path, document)
-    lines = str(raised.value).splitlines()
-    assert [line.split(": ")[1] for line in lines] == ["caas.platform", "kubeconfig"]
-    assert all(line.startswith("Pulumi.dev.yaml: ") for line in lines)
+    said = str(raised.value).splitlines()
+    assert [line.split(": ")[1] for line in said] == ["caas.platform", "kubeconfig"]
+    assert all(line.startswith("Pulumi.dev.yaml: ") for line in said)
 
 
 def test_the_values_of_a_stack_arrive_through_the_environment_as_the_engine_passes_them(
@@ -274,32 +310,6 @@ def test_the_values_of_a_stack_arrive_through_the_environment_as_the_engine_pass
     }
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(values))
     assert load(inventory(tmp_path)).section.name == "dev"
-
-
-def test_text_that_is_no_json_is_a_fault_and_no_traceback(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="caas: is not a mapping"):
-        _load(tmp_path, {"cluster-type": "caas", "caas": "{oops"})
-
-
-def test_warnings_stop_nothing(tmp_path: Path) -> None:
-    tenants = [{"name": "a", "gpus": 16}, {"name": "b", "gpus": 1}]
-    (warning,) = _load(inventory(tmp_path), caas(tenants=tenants)).warnings
-    assert "promised more GPUs" in str(warning)
-
-
-@pytest.mark.parametrize("key", ["kubeconfig", "ssh-private-key"])
-def test_a_secret_that_is_the_path_of_a_file_is_refused_and_not_shown(
-    tmp_path: Path, key: str
-) -> None:
-    secrets = {"kubeconfig": KUBECONFIG, "ssh-private-key": KEY, key: "/home/hunter2/.secret"}
-    with pytest.raises(ConfigError, match=f"{key}: is not the text of") as raised:
-        _load(tmp_path, EXISTING, secrets)
-    assert "hunter2" not in str(raised.value)
-
-
-def test_secrets_that_the_lab_does_not_need_are_warned_of(tmp_path: Path) -> None:
-    loaded = _load(inventory(tmp_path), base(), {"kubeconfig": KUBECONFIG})
-    assert [warning.path for warning in loaded.warnings] == [("kubeconfig",)]
 
 
 def test_a_key_that_no_machine_on_google_cloud_would_let_in_is_refused(tmp_path: Path) -> None:
@@ -316,3 +326,23 @@ def test_a_key_that_no_machine_on_google_cloud_would_let_in_is_refused(tmp_path:
     assert load_with(mine).cluster_type == "usernetes"
     with pytest.raises(ConfigError, match=r"ssh-private-key: fits none of hosts\.authorized-keys"):
         load_with(other)
+
+
+def test_a_chart_beside_the_stack_is_the_one_that_was_checked(tmp_path: Path) -> None:
+    path, digest = "charts/kata.tgz", hashlib.sha256(b"a chart").hexdigest()
+    chart = {"source": "file", "path": path, "sha256": digest}
+
+    def said(**changes: Any) -> list[str]:
+        return lines(chart_faults(accepted(caas(**changes)).section, tmp_path))
+
+    (absent,) = said(storage={"csi-driver-chart": chart})
+    assert "caas.storage.csi-driver-chart.path: cannot be read: no such file" in absent
+    assert "helm pull" in absent
+    (tmp_path / "charts").mkdir()
+    (tmp_path / path).write_bytes(b"something else")
+    (other,) = said(kata={"chart": chart})
+    assert other.startswith(f"caas.kata.chart.sha256: is not the checksum of {path}")
+    assert hashlib.sha256(b"something else").hexdigest() in other
+    (tmp_path / path).write_bytes(b"a chart")
+    assert said(kata={"chart": chart}, storage={"csi-driver-chart": chart}) == []
+    assert said(kata={"chart": {"source": "registry"}}) == []

@@ -12,18 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from docs.schema import schema
-from gpuclusters.compat.rke2_matrix import operator_major
-from gpuclusters.config import gke_plan, rke2_machines, rke2_plan, usernetes_plan
 from gpuclusters.config.fault import told
 from gpuclusters.config.plan import plan
-from gpuclusters.config.rke2_cluster import MadeCluster
 from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.core.codes import listed
-from gpuclusters.core.finding import Finding
-from gpuclusters.gpu_operator import keys
-from gpuclusters.gpu_operator.objects import with_configs
-from gpuclusters.proof.checks import CheckLevel
 from tests.unit.config.documents import FILE, base, document, tables
+from tests.unit.config.planning import planned
 from tests.unit.config.strategies import documents
 
 _slow = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -105,61 +99,32 @@ def _read(document: dict[str, Any]) -> StackConfig | None:
     assert parsed
     assert len(set(parsed)) == len(parsed)
     for fault in parsed:
-        _is_complete(fault)
+        line = told(FILE, fault)
+        assert fault.path or fault.problem.startswith("has a key that is no text")
+        assert " (got " in fault.problem
+        assert fault.remedy
+        assert fault.code in listed()
+        assert line.isprintable()
+        assert len(line) < 1500
     return None
 
 
-def _planned_rke2(section: Any) -> None:
-    values = rke2_plan.operator_values(section)
-    configs = rke2_plan.operator_configs(section)
-    major = operator_major(section.operator.version)
-    assert list(keys.problems(with_configs(values, configs), major)) == []
-    offered = rke2_machines.expected(section)
-    assert set(offered) == {name for one in section.pools if one.gpu for name in one.nodes}
-    assert all(one.resources for one in rke2_plan.proof_nodes(section))
-    if isinstance(section, MadeCluster):
-        assert set(rke2_machines.mig_nodes(section)).isdisjoint(rke2_machines.plugin_keys(section))
-        rke2_plan.settings(section, registration_address="10.0.0.1")
-
-
-def _planned_usernetes(section: Any) -> None:
-    assert usernetes_plan.arguments(section, CheckLevel.TRAINING)["nodes"]
-    assert usernetes_plan.network(section).ports.tcp
-    versions = usernetes_plan.versions(section)
-    assert versions.driver == usernetes_plan.driver_version(section)
-    assert usernetes_plan.api(section).through in ("address", "tunnel", "loopback")
-
-
-PLANNED = {
-    ClusterType.RKE2: _planned_rke2,
-    ClusterType.USERNETES: _planned_usernetes,
-    ClusterType.GKE: lambda section: gke_plan.plan(section, "p-s"),
-}
-
-
-@pytest.mark.parametrize("kind", PLANNED)
-def test_what_is_right_of_the_cases_can_be_planned(kind: ClusterType) -> None:
-    read = [one for one in map(parse, _cases(kind)) if isinstance(one, StackConfig)]
-    right = [one.section for one in read if one.cluster_type is kind]
-    assert right
-    for section in right:
-        PLANNED[kind](section)
-
-
-@pytest.mark.parametrize("kind", PLANNED)
+@pytest.mark.parametrize("kind", ClusterType)
 @given(data=st.data())
 @settings(_slow, max_examples=60)
 def test_a_mutated_configuration_gives_faults_or_what_components_take(
     kind: ClusterType, data: st.DataObject
 ) -> None:
-    read = _read(data.draw(_broken(st.sampled_from(_cases(kind)))))
+    whole = documents() if kind is ClusterType.CAAS else st.sampled_from(_cases(kind))
+    read = _read(data.draw(_broken(whole)))
     if read is not None and read.cluster_type is kind:
-        PLANNED[kind](read.section)
+        planned(read)
 
 
 @given(documents())
 @_slow
-def test_a_right_configuration_loads_and_can_be_planned(document: dict[str, Any]) -> None:
+def test_a_right_configuration_fits_the_schema_and_can_be_planned(document: dict[str, Any]) -> None:
+    _VALIDATOR.validate({"config": {f"gpu-clusters:{key}": one for key, one in document.items()}})
     parsed = parse(document)
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
     planned = plan(parsed.section)
@@ -175,42 +140,17 @@ def test_a_right_configuration_loads_and_can_be_planned(document: dict[str, Any]
         assert tenant.share.max_container.memory_gib < tenant.share.total.memory_gib
 
 
-@given(documents())
-@settings(_slow, max_examples=30)
-def test_a_right_configuration_fits_the_schema(document: dict[str, Any]) -> None:
-    config = {f"gpu-clusters:{key}": value for key, value in document.items()}
-    _VALIDATOR.validate({"config": config})
-
-
-@given(_broken(documents()))
-@settings(_slow, max_examples=80)
-def test_a_mutated_configuration_gives_faults_and_nothing_else(document: dict[str, Any]) -> None:
-    read = _read(document)
-    if read is not None:
-        plan(read.section)
-
-
-def _is_complete(fault: Finding) -> None:
-    line = told(FILE, fault)
-    assert fault.path or fault.problem.startswith("has a key that is no text")
-    assert " (got " in fault.problem
-    assert fault.remedy
-    assert fault.code in listed()
-    assert line.isprintable()
-    assert len(line) < 1500
+_any = st.recursive(
+    _strange, lambda inside: st.dictionaries(st.text(max_size=5), inside, max_size=3)
+)
 
 
 @given(
-    st.recursive(_strange, lambda inside: st.dictionaries(st.text(max_size=5), inside, max_size=3))
+    _any.map(lambda section: {"cluster-type": "caas", "caas": section})
+    | st.dictionaries(st.sampled_from(["cluster-type", "caas", "rke2", "x"]), _strange)
 )
-@_slow
-def test_any_section_at_all_gives_faults(section: Any) -> None:
-    assert _read({"cluster-type": "caas", "caas": section}) is None
-
-
-@given(st.dictionaries(st.sampled_from(["cluster-type", "caas", "rke2", "x"]), _strange))
-@_slow
-def test_any_top_level_gives_faults(document: dict[str, Any]) -> None:
+@settings(_slow, max_examples=80)
+def test_any_document_at_all_gives_faults(document: dict[str, Any]) -> None:
     assert _read(document) is None
 
 
