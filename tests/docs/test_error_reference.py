@@ -19,15 +19,14 @@ from gpuclusters.core.errors import AdapterError, code_of
 from gpuclusters.providers.properties import FOR_THE_USER
 
 
-@pytest.mark.parametrize("code", sorted(catalogue()))
-def test_every_code_can_be_explained(code: str) -> None:
-    told = CliRunner().invoke(app, ["explain", f"[{code}]", "--json"])
+def test_every_code_can_be_explained() -> None:
+    told = CliRunner().invoke(app, ["explain", "--json"])
     assert told.exit_code == 0
-    said = json.loads(told.stdout)
-    assert said["code"] == code
-    assert said["means"]
-    assert said["do"]
-    assert not re.search(r"(?<!\$)\{\w+\}", said["do"]), "a place that a message fills"
+    known = {one["code"]: one for one in json.loads(told.stdout)}
+    assert known.keys() == catalogue().keys()
+    assert [code for code, one in known.items() if not (one["means"] and one["do"])] == []
+    open_places = [code for code, one in known.items() if re.search(r"(?<!\$)\{\w+\}", one["do"])]
+    assert open_places == [], "a place that a message fills"
 
 
 def test_a_key_is_explained_with_what_it_takes_its_default_and_the_keys_below_it() -> None:
