@@ -80,10 +80,6 @@ def host(**changes: str) -> str:
     return "".join(f"== {name} {text}" for name, text in sections.items())
 
 
-def listing(*uuids: str) -> str:
-    return "0\n" + "".join(f"GPU 0: Tesla V100 (UUID: {uuid})\n" for uuid in uuids)
-
-
 def reached(node: str, **failed: str) -> str:
     """What the program of rung 6 prints on a node."""
     peers = [{"peer": "reach-1", "node": "other", "seconds": 0.02}]
@@ -140,20 +136,13 @@ class LadderCluster(JobCluster):
         label = next((test for test in ("vector-add", "training") if test in pod), pod)
         return self.logs[label]
 
-    def ask(self, *_: Any) -> dict[str, Any]:
-        raise AssertionError("the ladder asks no service")
-
     def _node(self, name: str) -> dict[str, Any]:
         address = self.external.get(name)
         labels = {} if name in self.foreign else {HOST_IP: address or ""}
         if name in self.pools:
             labels = {"cloud.google.com/gke-nodepool": self.pools[name]}
         return {
-            "metadata": {
-                "name": name,
-                "uid": f"uid-{name}",
-                "labels": labels,
-            },
+            "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels},
             "status": {
                 "allocatable": {"nvidia.com/gpu": self.gpus[name]},
                 "conditions": [
@@ -184,12 +173,6 @@ class LadderCluster(JobCluster):
                 "conditions": [waits if self.pending else ready],
                 "containerStatuses": [{"name": "proof", **self.crashing}] if self.crashing else [],
             }
-            return [
-                {
-                    "metadata": {"name": f"{name}-{n}", "labels": labels},
-                    "spec": {},
-                    "status": status,
-                }
-                for n in range(count)
-            ]
+            meta = [{"name": f"{name}-{n}", "labels": labels} for n in range(count)]
+            return [{"metadata": one, "spec": {}, "status": status} for one in meta]
         return [self.pod_of(body)] if body["kind"] == "Job" else []

@@ -108,12 +108,6 @@ class JobCluster:
     def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
         self.objects.pop((kind.kind, name), None)
 
-    def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        raise AssertionError("a proof applies nothing")
-
-    def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
-        raise AssertionError("a proof tries no pod")
-
     def left(self) -> Sequence[str]:
         """Kinds of what is still there, but for namespaces."""
         return sorted(kind for kind, _ in self.objects if kind != NAMESPACE.kind)

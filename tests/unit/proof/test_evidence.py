@@ -5,14 +5,7 @@ import json
 import pytest
 
 from gpuclusters.proof.checks import Check, Outcome
-from gpuclusters.proof.evidence import (
-    ISOLATION,
-    PROOF,
-    About,
-    Evidence,
-    faults,
-    headline,
-)
+from gpuclusters.proof.evidence import ISOLATION, PROOF, About, Evidence, faults, headline
 
 ABOUT = About(
     cluster="dev",
@@ -22,62 +15,62 @@ ABOUT = About(
     api_server="v1.36.3",
     remarks=("simulated",),
 )
+OUTCOMES = {"+": Outcome.PASSED, "-": Outcome.FAILED, "?": Outcome.NOT_TRIED}
 
 
-def _evidence(*outcomes: Outcome) -> Evidence:
+def _isolation(outcomes: str) -> Evidence:
     attempts = tuple(
-        Check("pods", "acme", f"attempt {n} | with a pipe", outcome, "no\nnewline")
+        Check("pods", "acme", f"attempt {n} | with a pipe", OUTCOMES[outcome], "no\nnewline")
         for n, outcome in enumerate(outcomes)
     )
     return Evidence(kind=ISOLATION, about=ABOUT, checks=attempts)
 
 
-def test_isolation_is_proven_when_every_attempt_was_tried_and_refused() -> None:
-    evidence = _evidence(Outcome.PASSED, Outcome.PASSED)
-    assert evidence.holds
-    assert faults(json.loads(json.dumps(evidence.document()))) == []
-    assert evidence.markdown().startswith(
-        "# dev: 2 of 2 attempts were refused: isolation holds\n\nTried on 2026-11-21T20:00:00Z"
-    )
+def _proof(outcomes: str, level: str = "L1") -> Evidence:
+    checks = [
+        Check("L1", "n0", "multiplies", OUTCOMES[outcome], "260 | TFLOPS", {"tflops": 260.0})
+        for outcome in outcomes
+    ]
+    nodes, images = {"n0": {"driver": "580.1"}}, {"matmul": "x@sha256:1"}
+    return Evidence(kind=PROOF, about=ABOUT, level=level, checks=checks, nodes=nodes, images=images)
 
 
 @pytest.mark.parametrize(
-    ("hole", "verdict"),
+    ("evidence", "verdict", "fault"),
     [
-        (Outcome.FAILED, "1 of 2 attempts succeeded: isolation does not hold"),
-        (Outcome.NOT_TRIED, "1 of 2 attempts could not be made: isolation is not proven"),
+        (_isolation("++"), "2 of 2 attempts were refused: isolation holds", ""),
+        (_isolation("+-"), "1 of 2 attempts succeeded: isolation does not hold", "1 of 2"),
+        (_isolation("+?"), "1 of 2 attempts could not be made: isolation is not proven", "1 of 2"),
+        (
+            _isolation("+--?"),
+            "2 of 4 attempts succeeded, 1 could not be made: isolation does not hold",
+            "3 of 4",
+        ),
+        (_isolation(""), "0 of 0 attempts succeeded: isolation is not proven", "0 of 0"),
+        (_proof("++"), "2 of 2 checks passed: L1 holds", ""),
+        (_proof("+-"), "1 of 2 checks failed: L1 is not proven", "1 of 2"),
+        (_proof("+?"), "1 of 2 checks could not be made: L1 is not proven", "1 of 2"),
+        (_proof("+-?"), "1 of 3 checks failed, 1 could not be made: L1 is not proven", "2 of 3"),
+        (_proof(""), "0 of 0 checks failed: L1 is not proven", "0 of 0"),
     ],
 )
-def test_one_attempt_that_was_not_refused_is_enough(hole: Outcome, verdict: str) -> None:
-    evidence = _evidence(Outcome.PASSED, hole)
-    assert not evidence.holds
-    assert faults(evidence.document()) == [
-        "does not show isolation: 1 of 2 attempts not refused",
-    ]
-    assert evidence.markdown().startswith(f"# dev: {verdict}\n")
-    assert f"| **{ISOLATION.outcomes[hole]}** |" in evidence.markdown()
-
-
-def test_the_verdict_counts_every_outcome() -> None:
-    mixed = _evidence(
-        Outcome.PASSED,
-        Outcome.FAILED,
-        Outcome.FAILED,
-        Outcome.NOT_TRIED,
+def test_one_outcome_that_is_not_good_or_none_at_all_proves_nothing(
+    evidence: Evidence, verdict: str, fault: str
+) -> None:
+    claim, shown = (
+        ("isolation", "attempts not refused")
+        if evidence.kind == ISOLATION
+        else ("that GPUs work", "checks not passed")
     )
-    assert mixed.verdict == (
-        "2 of 4 attempts succeeded, 1 could not be made: isolation does not hold"
-    )
-    failed = _proof(Outcome.PASSED, Outcome.FAILED, Outcome.NOT_TRIED)
-    assert failed.verdict == "1 of 3 checks failed, 1 could not be made: L1 is not proven"
-
-
-def test_nothing_tried_proves_nothing() -> None:
-    assert not _evidence().holds
-    assert _evidence().verdict == "0 of 0 attempts succeeded: isolation is not proven"
-    assert faults(_evidence().document()) == [
-        "does not show isolation: 0 of 0 attempts not refused"
-    ]
+    assert evidence.verdict == verdict
+    assert evidence.holds == (not fault)
+    expected = [f"does not show {claim}: {fault} {shown}"] if fault else []
+    assert faults(json.loads(json.dumps(evidence.document()))) == expected
+    text = evidence.markdown()
+    assert text.startswith(f"# dev: {verdict}\n\nTried on 2026-11-21T20:00:00Z")
+    for check in evidence.checks:
+        said = evidence.kind.outcomes[check.outcome]
+        assert f"| {said} |" in text or f"| **{said}** |" in text
 
 
 @pytest.mark.parametrize(
@@ -103,52 +96,22 @@ def test_what_is_no_evidence_is_said_to_be_none(document: object, fault: str) ->
     assert faults(document) == [fault]
 
 
-def _proof(*outcomes: Outcome, level: str = "L1") -> Evidence:
-    checks = [
-        Check("L1", "n0", "multiplies", outcome, "260 | TFLOPS", {"tflops": 260.0})
-        for outcome in outcomes
-    ]
-    return Evidence(
-        kind=PROOF,
-        about=ABOUT,
-        level=level,
-        checks=checks,
-        nodes={"n0": {"driver": "580.1"}},
-        images={"matmul": "x@sha256:1"},
-    )
-
-
-def test_gpus_are_proven_when_every_check_passed() -> None:
-    evidence = _proof(Outcome.PASSED, Outcome.PASSED)
-    document = json.loads(json.dumps(evidence.document()))
-    assert evidence.holds
-    assert faults(document) == []
-    assert headline(document) == (
+def test_a_proof_says_what_it_shows_of_which_nodes_and_images() -> None:
+    evidence = _proof("++")
+    assert headline(evidence.document()) == (
         "that the GPUs of dev worked on 2026-11-21T20:00:00Z: L1, 2 checks, all passed"
     )
     text = evidence.markdown()
-    assert text.startswith("# dev: 2 of 2 checks passed: L1 holds\n")
     assert "- n0: driver 580.1" in text
     assert "| n0 | multiplies | passed | 260 \\| TFLOPS |" in text
     assert "- matmul: `x@sha256:1`" in text
-
-
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.NOT_TRIED])
-def test_one_check_that_did_not_pass_is_enough(outcome: Outcome) -> None:
-    evidence = _proof(Outcome.PASSED, outcome)
-    assert faults(evidence.document()) == ["does not show that GPUs work: 1 of 2 checks not passed"]
-    assert evidence.markdown().startswith("# dev: 1 of 2 checks ")
-
-
-def test_a_proof_shows_the_level_that_it_was_for_or_nothing() -> None:
-    assert faults(_proof().document()) == ["does not show that GPUs work: 0 of 0 checks not passed"]
-    assert faults(_proof(Outcome.PASSED, level="L4").document()) == [
+    assert faults(_proof("+", level="L4").document()) == [
         "does not show L4: no check of this level is in it"
     ]
 
 
 def test_evidence_of_one_kind_is_none_of_the_other() -> None:
-    document = _proof(Outcome.PASSED).document()
+    document = _proof("+").document()
     document["kind"] = "isolation"
     assert faults(document) == [
         "was altered: its digest does not fit its content",
@@ -157,7 +120,5 @@ def test_evidence_of_one_kind_is_none_of_the_other() -> None:
 
 
 def test_a_cell_of_the_table_is_one_line_and_breaks_no_table() -> None:
-    (row,) = [
-        line for line in _evidence(Outcome.PASSED).markdown().splitlines() if "attempt 0" in line
-    ]
+    (row,) = [line for line in _isolation("+").markdown().splitlines() if "attempt 0" in line]
     assert row == "| acme | attempt 0 \\| with a pipe | refused | no newline |"

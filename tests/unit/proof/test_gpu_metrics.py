@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.compat import rke2_matrix
 from gpuclusters.metrics import alerts, counters, monitoring_stack
@@ -44,28 +45,10 @@ RENAMED = (4, 9)
 # Labels of every series; the last two of MIG instances only. `Hostname` is left out on purpose: releases
 # after 4.8.2 call it `hostname`. Then which pod uses the GPU, as Prometheus renames it where labels are not
 # honored, and what it puts on every series of a ServiceMonitor.
-COMMON = frozenset(
-    [
-        "gpu",
-        "UUID",
-        "pci_bus_id",
-        "device",
-        "modelName",
-        "GPU_I_ID",
-        "GPU_I_PROFILE",
-        "exported_namespace",
-        "exported_pod",
-        "exported_container",
-        "node",
-        "instance",
-        "job",
-        "namespace",
-        "pod",
-        "service",
-        "endpoint",
-        "container",
-    ]
-)
+_OF_THE_EXPORTER = """
+gpu UUID pci_bus_id device modelName GPU_I_ID GPU_I_PROFILE exported_namespace exported_pod exported_container
+"""
+COMMON = _SCRAPED | {"node", *_OF_THE_EXPORTER.split()}
 
 
 def exported(*lists: counters.Counters) -> dict[str, frozenset[str]]:
@@ -142,18 +125,12 @@ def test_an_alert_is_complete_and_its_texts_use_labels_that_it_keeps(
 
 def test_what_each_node_must_offer_is_recorded_beside_the_alerts() -> None:
     groups = alerts.groups({"n1": {"nvidia.com/mig-1g.10gb": 7}, "n0": {"nvidia.com/gpu": 8}})
-    assert groups[0]["rules"] == [
-        {
-            "record": "gpu_clusters:node_gpus_expected",
-            "expr": "vector(8)",
-            "labels": {"node": "n0", "resource": "nvidia_com_gpu"},
-        },
-        {
-            "record": "gpu_clusters:node_gpus_expected",
-            "expr": "vector(7)",
-            "labels": {"node": "n1", "resource": "nvidia_com_mig_1g_10gb"},
-        },
+    rules = [(one["record"], one["expr"], *one["labels"].values()) for one in groups[0]["rules"]]
+    assert rules == [
+        ("gpu_clusters:node_gpus_expected", "vector(8)", "n0", "nvidia_com_gpu"),
+        ("gpu_clusters:node_gpus_expected", "vector(7)", "n1", "nvidia_com_mig_1g_10gb"),
     ]
+    assert [*groups[0]["rules"][0]["labels"]] == ["node", "resource"]
     assert sum(len(group["rules"]) for group in groups[1:]) == len(ALERTS)
     assert len(alerts.groups({})) == len(groups) - 1
 
@@ -182,9 +159,8 @@ def test_codes_of_applications_page_nobody() -> None:
 def test_the_names_of_counters_are_those_of_every_operators_exporter() -> None:
     # dcgm-exporter 4.9.0, release notes: 23 fields have other names, 11 other units.
     for version, one in rke2_matrix.operators().releases.items():
-        tag = one.images["dcgmExporter"].rpartition(":")[
-            2
-        ]  # 4.6.0-4.8.3-distroless: DCGM, exporter
+        # 4.6.0-4.8.3-distroless: DCGM, exporter
+        tag = one.images["dcgmExporter"].rpartition(":")[2]
         exporter = tuple(int(part) for part in tag.split("-")[1].split("."))
         assert exporter < RENAMED, (version, tag)
 
@@ -216,98 +192,34 @@ def test_each_alert_has_its_place_in_the_page() -> None:
     }
 
 
-# Selection
-
 NAMESPACES = {"monitoring": {"team": "infra"}, "gpu-operator": {"team": "gpu"}}
+SELECTIONS = yaml.safe_load(Path(__file__).with_name("selection.yaml").read_text())
 
 
 def prometheus(**spec: Any) -> dict[str, Any]:
-    everything: dict[str, Any] = {
-        "serviceMonitorSelector": {},
-        "serviceMonitorNamespaceSelector": {},
-        "ruleSelector": {},
-        "ruleNamespaceSelector": {},
-    }
+    selectors = ("serviceMonitor", "serviceMonitorNamespace", "rule", "ruleNamespace")
+    everything = {f"{name}Selector": {} for name in selectors}
     return {"metadata": {"name": "kps", "namespace": "monitoring"}, "spec": everything | spec}
 
 
-def monitor(namespace: str = "gpu-operator", **labels: str) -> dict[str, Any]:
-    return {"metadata": {"name": "nvidia-dcgm-exporter", "namespace": namespace, "labels": labels}}
+def monitor(**labels: str) -> dict[str, Any]:
+    metadata = {"name": "nvidia-dcgm-exporter", "namespace": "gpu-operator", "labels": labels}
+    return {"metadata": metadata}
 
 
-@pytest.mark.parametrize(
-    ("spec", "labels", "reasons"),
-    [
-        ({}, {}, []),
-        (
-            {"serviceMonitorSelector": {"matchLabels": {"release": "kps"}}},
-            {},
-            ["serviceMonitorSelector wants the label release=kps (it is not there)"],
-        ),
-        (
-            {"serviceMonitorSelector": {"matchLabels": {"release": "kps"}}},
-            {"release": "other"},
-            ["serviceMonitorSelector wants the label release=kps (it is 'other')"],
-        ),
-        ({"serviceMonitorSelector": {"matchLabels": {"release": "kps"}}}, {"release": "kps"}, []),
-        (
-            {"serviceMonitorSelector": None},
-            {"release": "kps"},
-            ["serviceMonitorSelector is not set, which selects no ServiceMonitor"],
-        ),
-        (
-            {"serviceMonitorNamespaceSelector": None},
-            {},
-            [
-                "serviceMonitorNamespaceSelector is not set, which selects the namespace monitoring only"
-            ],
-        ),
-        (
-            {"serviceMonitorNamespaceSelector": {"matchLabels": {"team": "infra"}}},
-            {},
-            [
-                "serviceMonitorNamespaceSelector wants the label team=infra (it is 'gpu') "
-                "of the namespace gpu-operator"
-            ],
-        ),
-        (
-            {
-                "serviceMonitorSelector": {
-                    "matchExpressions": [
-                        {"key": "release", "operator": "In", "values": ["a", "b"]},
-                        {"key": "skip", "operator": "DoesNotExist"},
-                        {"key": "app", "operator": "Exists"},
-                        {"key": "tier", "operator": "NotIn", "values": ["test"]},
-                    ]
-                }
-            },
-            {"release": "a", "skip": "yes"},
-            [
-                "serviceMonitorSelector wants the label skip DoesNotExist (it is 'yes')",
-                "serviceMonitorSelector wants the label app Exists (it is not there)",
-            ],
-        ),
-    ],
-)
-def test_a_prometheus_selects_a_monitor_or_it_is_said_why_not(
-    spec: dict[str, Any], labels: dict[str, str], reasons: list[str]
-) -> None:
-    assert why_not(prometheus(**spec), SERVICE_MONITOR, monitor(**labels), NAMESPACES) == reasons
+@pytest.mark.parametrize("case", SELECTIONS)
+def test_a_prometheus_selects_a_monitor_or_it_is_said_why_not(case: dict[str, Any]) -> None:
+    asks, has = prometheus(**case.get("spec", {})), monitor(**case.get("labels", {}))
+    assert why_not(asks, SERVICE_MONITOR, has, NAMESPACES) == case["why-not"]
 
 
-def test_rules_are_selected_by_fields_of_their_own() -> None:
+def test_rules_are_selected_by_fields_of_their_own_and_by_operators_that_kubernetes_has() -> None:
     deaf = prometheus(ruleSelector={"matchLabels": {"role": "alerts"}})
     assert not why_not(deaf, SERVICE_MONITOR, monitor(), NAMESPACES)
     assert why_not(deaf, PROMETHEUS_RULE, monitor(), NAMESPACES)
-
-
-def test_an_operator_that_kubernetes_has_not_is_refused() -> None:
     near = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
     with pytest.raises(ValueError, match="'Near' is no operator"):
         why_not(prometheus(ruleSelector=near), PROMETHEUS_RULE, monitor(), NAMESPACES)
-
-
-# Values
 
 
 def test_the_chart_is_told_to_select_everything_and_what_the_user_says_wins() -> None:

@@ -4,10 +4,12 @@ import base64
 import gzip
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import yaml
 
 from gpuclusters.core.ports import ClusterObjects, ObjectKind
 from gpuclusters.gpu_operator import objects
@@ -19,6 +21,7 @@ from gpuclusters.gpu_operator.preflight import (
     tolerations,
 )
 
+CASES = yaml.safe_load(Path(__file__).with_name("operator.yaml").read_text())
 GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -50,64 +53,21 @@ def facts(**changes: Any) -> Snapshot:
     return Snapshot(**{"nodes": {"gpu-01": node()}} | changes)
 
 
-def names(found: Snapshot, wanted: OperatorPreflightInputs | None = None) -> list[str]:
-    return [
-        finding.code.removeprefix("gpu-operator.") for finding in findings(found, wanted or plan())
-    ]
-
-
-def helm_owned(name: str, release: str = "gpu-operator", **body: Any) -> dict[str, Any]:
-    annotations = {
-        "meta.helm.sh/release-name": release,
-        "meta.helm.sh/release-namespace": "gpu-operator",
-    }
-    return {"metadata": {"name": name, "namespace": "x", "annotations": annotations}, **body}
-
-
-def discovery(**body: Any) -> dict[str, Any]:
-    image = "registry.k8s.io/nfd/node-feature-discovery:v0.19.0"
-    spec = {"template": {"spec": {"containers": [{"image": image}]}}}
-    return {"metadata": {"name": "nfd-worker", "namespace": "nfd"}, "spec": spec} | body
-
-
 def revision(number: int, status: str, version: str = "v26.3.2") -> Revision:
     return Revision(f"sh.helm.release.v1.gpu-operator.v{number}", number, status, version)
 
 
-def test_a_fit_cluster_has_nothing_in_the_way() -> None:
-    assert names(facts()) == []
-
-
-def test_an_installed_operator_is_not_in_its_own_way() -> None:
-    assert not names(
-        facts(
-            revisions=(revision(1, "superseded"), revision(2, "deployed")),
-            daemon_sets=(discovery(metadata=helm_owned("nfd-worker")["metadata"]),),
-            policies=(helm_owned("cluster-policy"),),
-            namespace={
-                "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}
-            },
-        )
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_in_the_way_of_the_operator_is_named_with_its_remedy(case: str) -> None:
+    given = {"found": {}, "wanted": {}, "node": {}, "says": []} | CASES[case]
+    found = dict(given["found"])
+    found["revisions"] = [revision(**one) for one in found.get("revisions", ())]
+    told = findings(
+        facts(nodes={"gpu-01": node(**given["node"])}, **found), plan(**given["wanted"])
     )
-
-
-def test_a_release_that_an_interrupted_run_left_is_named_with_what_frees_it() -> None:
-    (finding,) = findings(facts(revisions=(revision(3, "pending-upgrade"),)), plan())
-    assert finding.code == "gpu-operator.release-pending"
-    assert "another operation is in progress" in finding.problem
-    assert (
-        "kubectl -n gpu-operator delete secret sh.helm.release.v1.gpu-operator.v3" in finding.remedy
-    )
-
-
-def test_a_release_that_was_deployed_before_is_rolled_back_to_that() -> None:
-    stuck = (revision(2, "deployed"), revision(3, "pending-upgrade"))
-    (finding,) = findings(facts(revisions=stuck), plan())
-    assert "helm -n gpu-operator rollback gpu-operator 2" in finding.remedy
-
-
-def test_an_old_pending_record_below_a_good_one_is_no_matter() -> None:
-    assert not names(facts(revisions=(revision(2, "pending-upgrade"), revision(3, "deployed"))))
+    assert [one.code.removeprefix("gpu-operator.") for one in told] == given["codes"]
+    for text in given["says"]:
+        assert text in f"{told[0].problem} {told[0].remedy}"
 
 
 @pytest.mark.parametrize(
@@ -128,56 +88,6 @@ def test_the_operator_goes_to_the_same_or_the_next_major_release(
 ) -> None:
     found = objects.upgrade_fault(installed, wanted)
     assert fault in found if fault else not found
-
-
-def test_a_namespace_that_would_refuse_the_operands_is_named() -> None:
-    (finding,) = findings(facts(namespace={"metadata": {"name": "gpu-operator"}}), plan())
-    assert finding.code == "gpu-operator.namespace-not-privileged"
-    assert "pod-security.kubernetes.io/enforce=privileged" in finding.remedy
-
-
-def test_another_node_feature_discovery_is_named_with_the_value_that_avoids_it() -> None:
-    (finding,) = findings(facts(daemon_sets=(discovery(),)), plan())
-    assert (finding.code, "nfd.enabled" in finding.remedy) == ("gpu-operator.nfd-present", True)
-    assert not names(facts(daemon_sets=(discovery(),)), plan(with_nfd=False))
-    assert names(facts(), plan(with_nfd=False)) == ["nfd-missing"]
-
-
-def test_policies_of_others_and_the_other_kind_of_stack_are_named() -> None:
-    other = helm_owned("cluster-policy", release="gpu-operator-1700000000")
-    found = facts(policies=(other,), gpu_clusters=({"metadata": {"name": "gpu-cluster"}},))
-    assert names(found) == ["foreign-cluster-policy", "gpu-cluster"]
-
-
-def test_an_installation_by_rke2_itself_is_named() -> None:
-    chart = {"metadata": {"name": "gpu-operator", "namespace": "kube-system"}, "spec": {}}
-    assert names(facts(helm_charts=(chart,))) == ["helm-chart-resource"]
-    other = {"metadata": {"name": "rke2-canal", "namespace": "kube-system"}, "spec": {}}
-    assert not names(facts(helm_charts=(other,)))
-
-
-def test_definitions_that_another_manager_puts_back_or_that_are_too_old_are_named() -> None:
-    managed = {"metadata": {"name": "a", "labels": {"olm.managed": "true"}}}
-    old = {
-        "metadata": {"name": "b"},
-        "spec": {"versions": [{"name": "v1", "served": True}]},
-        "status": {"storedVersions": ["v1alpha1", "v1"]},
-    }
-    assert names(facts(definitions=(managed, old))) == ["definitions-managed", "definitions-old"]
-
-
-@pytest.mark.parametrize(
-    ("runtime", "found"),
-    [
-        ("containerd://1.7.27-k3s1", ["containerd-too-old"]),
-        ("containerd://2.0.5-k3s2", []),
-        ("cri-o://1.36.0", []),
-    ],
-)
-def test_cdi_needs_containerd_2(runtime: str, found: list[str]) -> None:
-    cluster = facts(nodes={"gpu-01": node(runtime=runtime)})
-    assert names(cluster) == found
-    assert not names(cluster, plan(cdi=False))
 
 
 @pytest.mark.parametrize(
@@ -202,31 +112,7 @@ def test_a_taint_that_leaves_the_daemon_sets_with_0_pods_is_named(
         assert "daemonsets.tolerations" in found[0].remedy
         assert "node-feature-discovery.worker.tolerations" in found[1].remedy
         exact = [{"key": taint["key"], "value": taint["value"]}]
-        assert not names(cluster, plan(tolerations=exact, nfd_tolerations=exact))
-
-
-def test_nodes_that_are_missing_or_opted_out_are_named() -> None:
-    out = node(labels={"nvidia.com/gpu.deploy.operands": "false"})
-    wanted = plan(nodes=("gpu-01", "gpu-02"))
-    assert names(facts(nodes={"gpu-01": out}), wanted) == ["node-opted-out", "node-missing"]
-
-
-def test_everything_that_is_wrong_is_said_at_once() -> None:
-    found = names(
-        facts(
-            revisions=(revision(1, "deployed", "v25.3.4"), revision(2, "pending-upgrade")),
-            namespace={"metadata": {}},
-            daemon_sets=(discovery(),),
-            nodes={"gpu-01": node(runtime="containerd://1.7.27")},
-        )
-    )
-    assert found == [
-        "release-pending",
-        "version-jump",
-        "namespace-not-privileged",
-        "nfd-present",
-        "containerd-too-old",
-    ]
+        assert not findings(cluster, plan(tolerations=exact, nfd_tolerations=exact))
 
 
 def test_tolerations_are_the_charts_own_unless_the_values_say_others() -> None:
@@ -255,8 +141,12 @@ def secret(number: int, status: str, document: object) -> dict[str, Any]:
     }
 
 
-def recorded(*secrets: dict[str, Any]) -> list[Revision]:
-    """The revisions of a release in a namespace that has these Secrets of it."""
+def test_helms_own_records_are_read_and_one_that_cannot_be_hides_no_pending_release() -> None:
+    secrets = [
+        secret(10, "pending-upgrade", {"chart": {"metadata": {"version": "v26.7.0"}}}),
+        secret(9, "deployed", {"chart": {"metadata": {"version": "v26.3.2"}}}),
+        secret(11, "pending-install", {}) | {"data": {"release": "bm90IGd6aXA="}},
+    ]
 
     def listed(kind: ObjectKind, namespace: str, *, labels: str) -> Sequence[dict[str, Any]]:
         assert (kind.kind, namespace) == ("Secret", "gpus")
@@ -264,27 +154,14 @@ def recorded(*secrets: dict[str, Any]) -> list[Revision]:
         return secrets
 
     cluster = cast(ClusterObjects, SimpleNamespace(list=listed))
-    return revisions(cluster, "gpus", "gpu-operator")
-
-
-def test_helms_own_records_are_read() -> None:
-    chart = {"chart": {"metadata": {"version": "v26.3.2"}}}
-    found = recorded(
-        secret(10, "pending-upgrade", {"chart": {"metadata": {"version": "v26.7.0"}}}),
-        secret(9, "deployed", chart),
-    )
+    found = revisions(cluster, "gpus", "gpu-operator")
     assert [(r.number, r.status, r.chart_version) for r in found] == [
         (9, "deployed", "v26.3.2"),
         (10, "pending-upgrade", "v26.7.0"),
+        (11, "pending-install", ""),
     ]
+    assert found[-1].is_pending
     assert Snapshot(revisions=tuple(found)).installed == "v26.3.2"
-
-
-def test_a_record_that_cannot_be_read_hides_no_pending_release() -> None:
-    broken = secret(1, "pending-install", {}) | {"data": {"release": "bm90IGd6aXA="}}
-    (found,) = recorded(broken)
-    assert found.is_pending
-    assert found.chart_version == ""
 
 
 def test_a_config_map_with_other_content_has_another_name_which_the_values_tell() -> None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import yaml
 
 from gpuclusters.core.errors import UnreachableError
 from gpuclusters.core.finding import Refused
@@ -16,6 +18,7 @@ from gpuclusters.tenancy.objects import NODE, POD
 from tests.fixtures.waiting import Waiting
 
 EXPECTED = {"gpu-01": {"nvidia.com/gpu": 8}}
+CASES = yaml.safe_load(Path(__file__).with_name("readiness.yaml").read_text())
 
 
 def policy(reason: str = "Reconciled", *, ready: bool = True, message: str = "") -> dict[str, Any]:
@@ -34,8 +37,9 @@ def policy(reason: str = "Reconciled", *, ready: bool = True, message: str = "")
 
 
 def node(allocatable: int = 8, **labels: Any) -> dict[str, Any]:
+    found = {"nvidia.com/gpu.present": "true"} | labels
     return {
-        "metadata": {"name": "gpu-01", "labels": {"nvidia.com/gpu.present": "true", **labels}},
+        "metadata": {"name": "gpu-01", "labels": {k: v for k, v in found.items() if v}},
         "status": {"allocatable": {"cpu": "96", "nvidia.com/gpu": str(allocatable)}},
     }
 
@@ -67,62 +71,41 @@ def lines(found: Snapshot) -> list[str]:
     return [one.problem for one in missing(found, EXPECTED)]
 
 
-def test_ready_is_policy_and_nodes_and_validators() -> None:
-    assert lines(snapshot()) == []
+@pytest.mark.parametrize("case", CASES["missing"])
+def test_ready_is_policy_and_nodes_and_validators_and_else_it_is_said_what_is_missing(
+    case: str,
+) -> None:
+    given = {"policy": {"reason": "Reconciled"}, "node": {}} | CASES["missing"][case]
+    policies = [policy(**given["policy"])] if given["policy"] else []
+    if given["policy"] == {}:
+        policies = [{"metadata": {"name": "cluster-policy"}}]
+    if "older" in given:
+        policies[0]["metadata"] |= {"name": "a", "creationTimestamp": "2026-11-20T11:00:00Z"}
+        policies.append(policy(**given["older"]))
+    wanted = given["node"]
+    nodes = (
+        {"gpu-01": node(wanted.get("offers", 8), **wanted.get("labels", {}))}
+        if wanted is not None
+        else {}
+    )
+    daemon_sets = [given["daemon-set"]] if "daemon-set" in given else []
+    found = lines(snapshot(policies=policies, nodes=nodes, daemon_sets=daemon_sets))
+    assert len(found) == bool(given["says"]), found
+    assert all(text in found[0] for text in given["says"]), found
 
 
-@pytest.mark.parametrize("reason", ["NoGPUNodes", "NFDLabelsMissing"])
-def test_a_policy_that_is_ready_because_there_is_nothing_to_do_is_not_ready(reason: str) -> None:
-    (line,) = lines(snapshot(policies=[policy(reason)]))
-    assert f"ready with reason {reason}, not Reconciled" in line
-
-
-def test_a_policy_that_is_not_there_or_new_or_failing_is_told() -> None:
-    assert "ClusterPolicy cluster-policy is not there" in lines(snapshot(policies=[]))[0]
-    fresh = {"metadata": {"name": "cluster-policy"}}
-    assert "no state yet" in lines(snapshot(policies=[fresh]))[0]
-    failing = policy("OperandNotReady", ready=False, message="states not ready: [state-driver]")
-    (line,) = lines(snapshot(policies=[failing]))
-    assert "OperandNotReady: states not ready: [state-driver]" in line
-
-
-def test_the_oldest_policy_counts_as_the_operator_has_it() -> None:
-    younger = policy("ReconcileFailed", ready=False)
-    younger["metadata"] |= {"name": "a", "creationTimestamp": "2026-11-20T11:00:00Z"}
-    assert lines(snapshot(policies=[younger, policy()])) == []
-
-
-def test_fewer_devices_than_expected_name_what_may_have_taken_them() -> None:
-    (line,) = lines(snapshot(nodes={"gpu-01": node(7)}))
-    assert line.startswith("node gpu-01: 7 of 8 nvidia.com/gpu allocatable")
-    assert "XID" in line
-
-
-def test_a_node_without_discovered_gpus_an_absent_one_and_one_in_an_upgrade_are_told() -> None:
-    bare = node()
-    bare["metadata"]["labels"] = {}
-    assert "no label nvidia.com/gpu.present=true" in lines(snapshot(nodes={"gpu-01": bare}))[0]
-    assert lines(snapshot(nodes={})) == ["node gpu-01 is not in the cluster"]
-    busy = node(8, **{"nvidia.com/gpu-driver-upgrade-state": "pod-restart-required"})
-    assert "its driver is being updated" in lines(snapshot(nodes={"gpu-01": busy}))[0]
-    done = node(8, **{"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"})
-    assert lines(snapshot(nodes={"gpu-01": done})) == []
-
-
-def test_pods_of_the_version_before_are_waited_for() -> None:
-    daemon_set: dict[str, Any] = {
-        "metadata": {"name": "nvidia-driver-daemonset", "uid": "d", "generation": 2},
-        "status": {
-            "desiredNumberScheduled": 2,
-            "numberReady": 2,
-            "updatedNumberScheduled": 1,
-            "observedGeneration": 2,
-        },
-    }
-    (line,) = lines(snapshot(daemon_sets=[daemon_set]))
-    assert "2 of 2 pods ready, 1 of this version" in line
-    daemon_set["metadata"]["generation"] = 3
-    assert "is not looked at yet" in lines(snapshot(daemon_sets=[daemon_set]))[0]
+@pytest.mark.parametrize("case", CASES["blocked"])
+def test_a_pod_that_is_not_ready_says_how_far_it_is_or_what_is_wrong(case: str) -> None:
+    given = {"node": "gpu-01", "status": {}, "events": [], "never": []} | CASES["blocked"][case]
+    starts = pod(ready=False) | {"spec": {"nodeName": given["node"]}, "status": given["status"]}
+    uid = starts["metadata"]["uid"]
+    events = [
+        {"type": "Normal", "involvedObject": {"uid": "x" if "another" in one else uid}, **one}
+        for one in given["events"]
+    ]
+    text = blocked(starts, events)
+    assert all(part in text for part in given["says"]), text
+    assert not [part for part in given["never"] if part in text], text
 
 
 @pytest.mark.parametrize(
@@ -192,112 +175,6 @@ def test_what_blocks_a_node_is_the_pod_the_image_and_the_event() -> None:
     ):
         assert part in found[0]
     assert "its validator has not passed (there is no such pod on the node)" in found[1]
-
-
-def test_a_pod_that_waits_for_another_operand_says_which_of_its_init_containers() -> None:
-    waits = pod(
-        ready=False,
-        initContainerStatuses=[
-            {"name": "driver-validation", "state": {"terminated": {"exitCode": 0}}},
-            {"name": "toolkit-validation", "image": "v", "state": {"running": {}}},
-        ],
-        containerStatuses=[{"name": "done", "state": {"waiting": {"reason": "PodInitializing"}}}],
-    )
-    text = blocked(waits, [])
-    assert "Init:1/2, container toolkit-validation runs and is not ready yet" in text
-    assert "PodInitializing" not in text
-
-
-BACK_OFF = {
-    "reason": "CrashLoopBackOff",
-    "message": "back-off 10s restarting failed container=c pod=p_n(1)",
-}
-NO_DEVICE = {
-    "exitCode": 128,
-    "reason": "StartError",
-    "message": "OCI: unresolvable CDI devices management.nvidia.com/gpu=all\n",
-}
-
-
-@pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses"])
-@pytest.mark.parametrize(
-    ("state", "begin"),
-    [
-        ({"waiting": BACK_OFF}, "container c waits, CrashLoopBackOff: back-off 10s restarting"),
-        ({"running": {}}, "container c runs and is not ready yet (image i)"),
-    ],
-)
-@pytest.mark.parametrize(
-    ("ended", "end", "meaning"),
-    [
-        (
-            NO_DEVICE,
-            "(image i); before that it ended, StartError with exit code 128: OCI: unresolvable CDI "
-            "devices management.nvidia.com/gpu=all [",
-            "a toolkit of 1.17 or older",
-        ),
-        (
-            {"exitCode": 137, "reason": "OOMKilled"},
-            "(image i); before that it ended, OOMKilled with exit code 137 [",
-            "it needs more memory than its limit",
-        ),
-        (
-            {"exitCode": 14, "reason": "Error", "message": ""},
-            "(image i); before that it ended, Error with exit code 14 [",
-            "the infoROM of a GPU is corrupt",
-        ),
-    ],
-)
-def test_a_container_that_is_started_again_and_again_says_why_it_ended(
-    kind: str, state: Any, begin: str, ended: Any, end: str, meaning: str
-) -> None:
-    crashes = {"name": "c", "image": "i", "state": state, "lastState": {"terminated": ended}}
-    status: dict[str, Any] = {kind: [crashes]}
-    text = blocked(pod(ready=False) | {"status": status}, [])
-    for part in (begin, end, meaning):
-        assert part in text
-
-
-def test_a_container_that_has_never_ended_says_nothing_of_an_end() -> None:
-    first = {"name": "c", "image": "i", "state": {"running": {}}, "lastState": {}}
-    text = blocked(pod(ready=False, containerStatuses=[first]), [])
-    assert text.endswith("container c runs and is not ready yet (image i)")
-
-
-@pytest.mark.parametrize(
-    ("node", "status", "at"),
-    [
-        (None, {}, "(on no node): the scheduler has not placed it yet"),
-        ("gpu-01", {}, "on gpu-01: its kubelet has not begun with it yet"),
-        (
-            "gpu-01",
-            {
-                "containerStatuses": [{"name": "c", "ready": True, "state": {"running": {}}}],
-                "conditions": [{"type": "Ready", "status": "False", "reason": "GatesNotReady"}],
-            },
-            "all its containers are ready, and the pod is not: GatesNotReady",
-        ),
-    ],
-)
-def test_a_pod_that_starts_as_it_should_says_how_far_it_is(
-    node: str | None, status: dict[str, Any], at: str
-) -> None:
-    starts = pod(ready=False) | {"spec": {"nodeName": node}, "status": status}
-    assert blocked(starts, []).endswith(at)
-
-
-def test_an_image_that_is_being_pulled_is_named_until_it_is_there() -> None:
-    creating = {"waiting": {"reason": "ContainerCreating"}}
-    starts = pod(ready=False, containerStatuses=[{"name": "c", "image": "i:1", "state": creating}])
-    about = {"involvedObject": {"uid": starts["metadata"]["uid"]}, "type": "Normal"}
-    begun = {**about, "reason": "Pulling", "message": 'Pulling image "i:1"'}
-    another = {**begun, "involvedObject": {"uid": "another"}, "message": 'Pulling image "j:1"'}
-    text = blocked(starts, [another, begun])
-    assert "container c waits, ContainerCreating (image i:1); image i:1 is being pulled" in text
-    assert "j:1" not in text
-    message = 'Successfully pulled image "i:1" in 3s. Image size: 5 bytes.'
-    there = {**about, "reason": "Pulled", "message": message}
-    assert "being pulled" not in blocked(starts, [there, begun])
 
 
 @dataclass

@@ -2,9 +2,11 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from gpuclusters.compat import known_errors
@@ -18,31 +20,17 @@ from tests.fixtures.waiting import Waiting
 from tests.unit.proof.ladder_world import (
     IMAGE,
     TEXTS,
-    TRAINING,
     UUIDS,
     LadderCluster,
     host,
     inputs,
-    listing,
     reached,
     trained,
 )
 
-FOREIGN = "GPU-99999999-2222-4333-8444-555555555555"
-NO_DRIVER = (
-    "9\nNVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the "
-    "latest NVIDIA driver is installed and running.\n"
+FAULTS: dict[str, list[dict[str, Any]]] = yaml.safe_load(
+    Path(__file__).with_name("ladder.yaml").read_text()
 )
-UNRESOLVABLE = (
-    "125\ndocker: Error response from daemon: CDI device injection failed: unresolvable CDI devices "
-    "nvidia.com/gpu=all\n"
-)
-BY_INDEX = "0\nnvidia.com/gpu=0\nnvidia.com/gpu=1\nnvidia.com/gpu=all\n"
-START = {
-    "exitCode": 128,
-    "reason": "StartError",
-    "message": f"OCI runtime create failed: unresolvable CDI devices nvidia.com/gpu={UUIDS[0]}",
-}
 NO_NVML = "E1 1 factory.go:112] Incompatible strategy detected auto\nE1 1 main.go:173] error starting plugins"
 CRASHES = {"ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
 
@@ -60,22 +48,38 @@ def climb(
     return ladder_run.run(wanted, cluster, Waiting(), Waiting(), TEXTS, strict=strict)
 
 
-def spoil(made: LadderCluster, changes: dict[str, Any]) -> None:
-    """Make it a cluster with a fault."""
-    for name, value in changes.items():
+def spoiled(fault: dict[str, Any], **kind: Any) -> LadderCluster:
+    """A cluster with this fault."""
+    made = LadderCluster(**kind)
+    for name, value in fault.items():
         match name:
             case "plugin":
                 made.plugin, made.logs["plugin"] = CRASHES, value
             case "reach-1":
-                made.logs[name] = value
+                made.logs[name] = reached("b", **value) if value else ""
             case "log":
-                made.logs["training"] = value
+                made.logs["training"] = trained(**value) if isinstance(value, dict) else value
             case "vector-add-log":
                 made.logs["vector-add"] = value
             case "vector-add" | "training":
                 made.ended[name] = value
-            case _:
+            case "gpus" | "external" | "ready" | "pending" | "crashing" | "pools":
                 setattr(made, name, value)
+    return made
+
+
+def printed(sections: dict[str, Any]) -> str:
+    """By a host with these sections."""
+    return host(
+        **{
+            name: info(**text) if isinstance(text, dict) else text
+            for name, text in sections.items()
+        }
+    )
+
+
+def named(fault: dict[str, Any]) -> str:
+    return f"R{fault['rung']} {fault['says']}"
 
 
 def whole(said: str, cluster: LadderCluster) -> list[Check]:
@@ -105,66 +109,13 @@ def test_all_nine_rungs_hold_and_nothing_stays_behind() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("rung", "said", "cluster", "words"),
-    [
-        (1, host(nvidia_smi=NO_DRIVER, module="0\n595.84\nDual MIT/GPL\n"), {}, "open kernel module"),
-        (1, host(nvidia_smi=NO_DRIVER), {}, "install branch 580 with the proprietary module"),
-        (1, host(nvidia_smi=listing(UUIDS[0])), {}, "1 of 2 GPUs"),
-        (2, host(docker_info=info(SecurityOptions=[])), {}, "runs as root"),
-        (2, host(docker_info=info(DiscoveredDevices=[])), {}, "neither the runtime nvidia nor a CDI"),
-        (
-            2,
-            host(docker_info=info(DiscoveredDevices=[{"ID": f"nvidia.com/gpu={FOREIGN}"}])),
-            {},
-            f"other GPUs: {FOREIGN}",
-        ),
-        (2, host(docker_info="1\nCannot connect to the Docker daemon\n"), {}, "enable-linger"),
-        (3, host(docker_run=UNRESOLVABLE), {}, "its folder was created after the daemon"),
-        (3, host(docker_run="1\nbpf_prog_query(BPF_CGROUP_DEVICE) failed\n"), {}, "to cdi"),
-        (3, host(docker_run="1\nFailed to initialize NVML: Unknown Error\n"), {}, "daemon-reload"),
-        (3, host(docker_run=listing(UUIDS[0])), {}, "1 of 2 GPUs"),
-        (4, host(node_cdi=BY_INDEX), {}, "--device-name-strategy=uuid"),
-        (4, host(node_cdi=f"0\nnvidia.com/gpu={FOREIGN}\nnvidia.com/gpu=all\n"), {}, "wanted 3"),
-        (4, host(node_cdi="0\nFound 0 CDI devices\n"), {}, "no specification was made"),
-        (4, host(node_cdi="1\nError response from daemon: No such container: n\n"), {}, "make up"),
-        (5, host(), {"gpus": {"a": "2"}}, "b: the node is Ready"),
-        (5, host(), {"external": {"a": "203.0.113.1"}}, "sync-external-ip"),
-        (5, host(), {"ready": {"a": "True", "b": "False"}}, "kubelet stopped"),
-        (
-            6,
-            host(),
-            {"reach-1": reached("b", **{"reach-0": "bad address reach-0.reach: try again"})},
-            "8472/udp",
-        ),
-        (6, host(), {"pending": "0/2 nodes: Insufficient memory"}, "Insufficient memory"),
-        (7, host(), {"gpus": {"a": "2", "b": "1"}}, "nvidia.com/gpu: 1, wanted 2"),
-        (
-            7,
-            host(),
-            {"gpus": {"a": "2", "b": "0"}, "plugin": NO_NVML},
-            "nvidia is not the default runtime inside the node",
-        ),
-        (7, host(), {"gpus": {"a": "2", "b": "4"}}, "correct the number of GPUs"),
-        (8, host(), {"vector-add": START}, "no names by UUID"),
-        (8, host(), {"vector-add-log": "Done\n"}, "did not print"),
-        (9, host(), {"training": {"exitCode": 2}, "log": "no FashionMNIST in /data"}, "put it into the"),
-        (9, host(), {"log": trained(accuracy=0.1002)}, "0.1002 is below the floor 0.7"),
-        (9, host(), {"log": trained(backend="gloo")}, "talked over gloo, wanted nccl"),
-        (9, host(), {"log": trained(nodes=1, devices=["V100"] * 2)}, "wanted 2 and 4"),
-        (9, host(), {"log": trained(simulated=True)}, "nothing was calculated on a GPU"),
-        (9, host(), {"log": TRAINING}, "it gave no result line"),
-    ],
-)  # fmt: skip
-def test_every_fault_fails_at_its_rung_and_ends_the_climb(
-    rung: int, said: str, cluster: dict[str, Any], words: str
-) -> None:
-    made = LadderCluster()
-    spoil(made, cluster)
-    checks = whole(said, made)
+@pytest.mark.parametrize("fault", FAULTS["usernetes"], ids=named)
+def test_every_fault_fails_at_its_rung_and_ends_the_climb(fault: dict[str, Any]) -> None:
+    rung, made = fault["rung"], spoiled(fault)
+    checks = whole(printed(fault.get("host", {})), made)
     wrong = [check for check in checks if check.outcome is Outcome.FAILED]
     assert {check.level for check in wrong} == {f"R{rung}"}, wrong
-    assert words in "\n".join(proof.faults(wrong))
+    assert fault["says"] in "\n".join(proof.faults(wrong))
     tried = {check.level for check in checks if check.outcome is Outcome.PASSED}
     assert {f"R{n}" for n in range(1, rung)} <= tried
     left = {check.level for check in checks if check.outcome is Outcome.NOT_TRIED}
@@ -172,42 +123,39 @@ def test_every_fault_fails_at_its_rung_and_ends_the_climb(
     assert made.left() == []
 
 
-def test_a_node_that_nobody_configured_is_named() -> None:
-    cluster = LadderCluster()
+def test_a_node_that_nobody_configured_is_named_unless_it_leaves_with_this_very_up() -> None:
+    cluster = LadderCluster(foreign={"other"})
+    # One of another kind in the same cluster is nobody's fault.
+    cluster.gpus["other"], cluster.ready["other"] = "0", "True"
     cluster.gpus["old"], cluster.ready["old"], cluster.external["old"] = "2", "True", "x"
     (wrong,) = [c for c in climb(cluster, 5).checks if c.outcome is Outcome.FAILED]
     assert (wrong.level, wrong.subject) == ("R5", "old")
     assert "kubectl delete node old" in wrong.said
-
-
-def test_a_node_that_leaves_with_this_very_up_is_still_there_and_no_fault() -> None:
-    cluster = LadderCluster()
-    cluster.gpus["old"], cluster.ready["old"], cluster.external["old"] = "2", "True", "x"
     assert [c for c in climb(cluster, 5, strict=False).checks if c.outcome is Outcome.FAILED] == []
 
 
-def test_a_node_of_another_kind_in_the_same_cluster_is_nobodys_fault() -> None:
-    cluster = LadderCluster(foreign={"other"})
-    cluster.gpus["other"], cluster.ready["other"] = "0", "True"
-    assert [c for c in climb(cluster, 5).checks if c.outcome is Outcome.FAILED] == []
+NAMES = "".join(f"nvidia.com/gpu={name}\n" for name in ("0", "1", *UUIDS, "all"))
 
 
-def test_index_names_beside_uuids_do_no_harm() -> None:
-    named = "".join(f"nvidia.com/gpu={name}\n" for name in ("0", "1", *UUIDS, "all"))
-    (*_, last) = hosts.judge("a", 2, hosts.parse(host(node_cdi=f"0\n{named}")))
-    assert (last.level, last.outcome, last.figures) == ("R4", Outcome.PASSED, {"names": 3})
-
-
-def test_the_runtime_of_an_older_docker_is_as_good_as_its_cdi_devices() -> None:
-    said = info(DiscoveredDevices=[], Runtimes={"nvidia": {}})
-    checks = hosts.judge("a", 2, hosts.parse(host(docker_info=said)))
-    assert proof.proven(checks)
-
-
-def test_a_host_that_breaks_off_fails_at_what_it_did_not_say() -> None:
-    cut = host()[: host().index("== docker-run")]
-    (*_, last) = hosts.judge("a", 2, hosts.parse(cut))
-    assert (last.level, last.outcome) == ("R3", Outcome.FAILED)
+@pytest.mark.parametrize(
+    ("said", "last", "outcome"),
+    [
+        # Index names beside UUIDs do no harm.
+        (host(node_cdi=f"0\n{NAMES}"), "R4", Outcome.PASSED),
+        # The runtime of an older Docker is as good as its CDI devices.
+        (
+            host(docker_info=info(DiscoveredDevices=[], Runtimes={"nvidia": {}})),
+            *("R4", Outcome.PASSED),
+        ),
+        # A host that breaks off fails at what it did not say.
+        (host()[: host().index("== docker-run")], "R3", Outcome.FAILED),
+    ],
+)
+def test_what_a_host_says_is_judged_rung_by_rung(said: str, last: str, outcome: Outcome) -> None:
+    *_, check = checks = hosts.judge("a", 2, hosts.parse(said))
+    assert (check.level, check.outcome) == (last, outcome)
+    assert proof.proven(checks) == (outcome is Outcome.PASSED)
+    assert check.figures.get("names", 3) == 3
 
 
 def test_a_control_plane_with_its_taint_gets_no_pods() -> None:
@@ -253,7 +201,7 @@ def test_time_runs_out_for_the_whole_climb() -> None:
         ({"training": {"image": IMAGE, "data": {"source": "baked", "path": "/data/../etc"}}}, "folder"),
         ({"training": {"image": IMAGE, "pods": 3}}, "do not fit, 2 do"),
         ({"nodes": [{"name": "a", "gpus": 1, "takes_pods": False}]}, "none takes pods"),
-        ({"rung": 4}, "greater than or equal to 5"),
+        ({"pools": [{"name": "v100", "nodes": 1, "gpus": 1}]}, "leave one of both out"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_climbed_is_refused(changes: dict[str, Any], said: str) -> None:
@@ -329,44 +277,18 @@ OF_USERNETES = re.compile(
     r"docker|rootless|usernetes|\bCDI\b|systemctl|systemd|\bmake\b|kubeadm|external|token|\.conf|flannel",
     re.IGNORECASE,
 )
-NO_SAMPLE = {"exitCode": 1, "reason": "Error"}
-NO_KERNEL = "no kernel image is available for execution on the device"
-INSUFFICIENT = "CUDA driver version is insufficient for CUDA runtime version"
 
 
-@pytest.mark.parametrize(
-    ("rung", "changes", "words"),
-    [
-        (5, {"ready": {"a": "True", "b": "False"}}, "kubectl describe nodes"),
-        (5, {"pools": {"a": "v100"}}, "gcloud container node-pools describe"),
-        (6, {"reach-1": reached("b", **{"reach-0": "x: timed out"})}, "kubectl get networkpolicies"),
-        (6, {"reach-1": "", "crashing": CRASHES}, "kubectl get networkpolicies"),
-        (6, {"reach-1": "", "pending": "bad address reach-0: try again"}, "k8s-app=kube-dns"),
-        (7, {"gpus": {"a": "2", "b": "0"}}, "Google installs the driver"),
-        (
-            7,
-            {"gpus": {"a": "2", "b": "0"}, "plugin": "F1 1 n.go:1] failed to initialize nvml: ERROR_X"},
-            "Google's installer has not loaded a driver",
-        ),
-        (7, {"gpus": {"a": "2", "b": "4"}}, "correct the number of GPUs"),
-        (8, {"vector-add": NO_SAMPLE, "vector-add-log": INSUFFICIENT}, "/usr/local/nvidia/lib64"),
-        (8, {"vector-add": NO_SAMPLE, "vector-add-log": NO_KERNEL}, "has sm_70"),
-        (8, {"vector-add-log": "Done"}, "new enough for the image's CUDA"),
-        (9, {"training": NO_SAMPLE, "log": "Name or service not known"}, "k8s-app=kube-dns"),
-        (9, {"training": NO_SAMPLE, "log": "no FashionMNIST in /data"}, "put it into the image"),
-        (9, {"log": trained(accuracy=0.1002)}, "follow the pods' logs"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("fault", FAULTS["gke"], ids=named)
 def test_on_googles_nodes_no_rung_gives_the_advice_of_a_rootless_cluster(
-    rung: int, changes: dict[str, Any], words: str
+    fault: dict[str, Any],
 ) -> None:
-    cluster = LadderCluster(external={}, pools={"a": "v100", "b": "v100"})
+    cluster = spoiled({"pools": {"a": "v100", "b": "v100"}} | fault, external={})
     cluster.plugin_labels = nodes.GOOGLES_PLUGIN
-    spoil(cluster, changes)
     checks = managed(cluster).checks
     wrong = [check for check in checks if check.outcome is Outcome.FAILED]
-    assert {check.level for check in wrong} == {f"R{rung}"}, wrong
-    assert words in "\n".join(proof.faults(wrong))
+    assert {check.level for check in wrong} == {f"R{fault['rung']}"}, wrong
+    assert fault["says"] in "\n".join(proof.faults(wrong))
     for check in checks:
         assert not OF_USERNETES.search(f"{check.what} {check.said}"), check
 
@@ -397,8 +319,3 @@ def test_the_log_of_googles_plugin_is_read_where_gpus_are_missing() -> None:
     assert (bad.level, bad.subject) == ("R7", "gke-x-2")
     assert "could not find GPUs: driver not installed" in bad.said
     assert cluster.containers == {"nvidia-gpu-device-plugin"}
-
-
-def test_nodes_and_pools_exclude_each_other() -> None:
-    with pytest.raises(ValidationError, match="leave one of both out"):
-        inputs(5, pools=[{"name": "v100", "nodes": 1, "gpus": 1}])

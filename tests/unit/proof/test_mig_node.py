@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -43,9 +43,6 @@ class Cluster:
     def list(self, kind: Any, namespace: str = "") -> list[dict[str, Any]]:
         return self.pods
 
-    def apply(self, kind: Any, body: Mapping[str, Any]) -> dict[str, Any]:
-        raise AssertionError("the label has two owners: it is taken, not asked for")
-
     def take(self, kind: Any, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
         assert manager == "gpu-clusters-mig"
         self.taken.append(body)
@@ -56,9 +53,6 @@ class Cluster:
 
     def delete(self, kind: Any, name: str, namespace: str = "") -> None:
         self.pods = [p for p in self.pods if p["metadata"]["name"] != name]
-
-    def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
-        raise AssertionError("not asked")
 
 
 def divides(cluster: Cluster, looks: int) -> None:
@@ -94,14 +88,17 @@ def inputs(**changes: Any) -> MigInputs:
     return MigInputs.model_validate(values | changes)
 
 
+def node(cluster: Cluster, clock: Waiting | None = None, **changes: Any) -> MigNode:
+    return MigNode(inputs(**changes), cast(Any, cluster), clock or Waiting(), Waiting())
+
+
 def ensure(cluster: Cluster, clock: Waiting | None = None, **changes: Any) -> MigState:
-    live = converge(MigNode(inputs(**changes), cluster, clock or Waiting(), Waiting()), Waiting())
+    live = converge(node(cluster, clock, **changes), Waiting())
     assert live is not None
     return live
 
 
-def release(cluster: Cluster) -> None:
-    MigNode(inputs(), cluster, Waiting(), Waiting()).remove()
+MINE = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "success"}
 
 
 def test_the_label_is_taken_and_the_slices_are_waited_for() -> None:
@@ -134,10 +131,8 @@ def test_success_of_the_layout_before_is_not_taken_for_this_ones() -> None:
 
 
 def test_a_node_that_has_the_layout_is_left_alone() -> None:
-    labels = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "success"}
-    cluster = Cluster(
-        labels=labels, allocatable={SLICES: "56"}, pods=[pod("team", "train", SLICES)]
-    )
+    uses = [pod("team", "train", SLICES)]
+    cluster = Cluster(labels=dict(MINE), allocatable={SLICES: "56"}, pods=uses)
     ensure(cluster)
     assert cluster.taken == []
 
@@ -165,14 +160,35 @@ def test_pods_are_ended_when_that_was_said() -> None:
     assert [p["metadata"]["name"] for p in cluster.pods] == ["cpu"]
 
 
-def test_a_layout_that_fails_names_the_log_that_says_why() -> None:
-    with pytest.raises(Refused, match=r"could not make layout .*logs -l app=nvidia-mig-manager"):
-        ensure(Cluster(manager=fails))
+def labels_otherwise(cluster: Cluster, looks: int) -> None:
+    cluster.labels["nvidia.com/mig.config"] = "all-balanced"
 
 
-def test_a_manager_that_never_answers_ends_with_what_is_there_and_what_was_expected() -> None:
-    with pytest.raises(Refused, match=r"state unset, offers 8 nvidia.com/gpu, expected 56"):
-        ensure(Cluster())
+def labels_first_and_a_pod_starts(cluster: Cluster, looks: int) -> None:
+    cluster.labels["nvidia.com/mig.config"] = "all-disabled"
+    cluster.pods = [pod("team", "train")]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        (Cluster(manager=fails), r"could not make layout .*logs -l app=nvidia-mig-manager"),
+        (Cluster(), "state unset, offers 8 nvidia.com/gpu, expected 56"),
+        (
+            Cluster(manager=labels_otherwise),
+            "somebody else changed its layout to 'all-balanced'",
+        ),
+        # The operator's first label after ours: the pod is not killed.
+        (
+            Cluster(manager=labels_first_and_a_pod_starts),
+            r"would be killed \(team/train\)",
+        ),
+        (Cluster(gone=True), "no such node"),
+    ],
+)
+def test_a_layout_that_is_not_made_says_why(cluster: Cluster, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        ensure(cluster)
 
 
 def test_a_driver_that_is_still_being_built_does_not_use_up_the_time_of_the_layout() -> None:
@@ -185,14 +201,6 @@ def test_a_driver_that_is_still_being_built_does_not_use_up_the_time_of_the_layo
     with pytest.raises(Refused, match="not done after 2400 s: state unset, offers nothing"):
         ensure(Cluster(allocatable={}), clock)
     assert clock.time <= 2400
-
-
-def test_somebody_else_who_labels_the_node_is_noticed() -> None:
-    def other(cluster: Cluster, looks: int) -> None:
-        cluster.labels["nvidia.com/mig.config"] = "all-balanced"
-
-    with pytest.raises(Refused, match="somebody else changed its layout to 'all-balanced'"):
-        ensure(Cluster(manager=other))
 
 
 @pytest.mark.parametrize("labelled_at", [1, 4])
@@ -212,15 +220,6 @@ def test_the_operators_first_label_after_ours_is_outlasted(labelled_at: int) -> 
     assert cluster.labels["nvidia.com/mig.config"] == "all-1g.10gb"
 
 
-def test_a_pod_that_started_under_the_operators_first_label_is_not_killed() -> None:
-    def operator(cluster: Cluster, looks: int) -> None:
-        cluster.labels["nvidia.com/mig.config"] = "all-disabled"
-        cluster.pods = [pod("team", "train")]
-
-    with pytest.raises(Refused, match=r"would be killed \(team/train\)"):
-        ensure(Cluster(manager=operator))
-
-
 @pytest.mark.parametrize("before", [{}, {"nvidia.com/mig.config": "all-disabled"}])
 def test_a_label_that_comes_back_is_a_strangers(before: dict[str, str]) -> None:
     def stranger(cluster: Cluster, looks: int) -> None:
@@ -233,21 +232,15 @@ def test_a_label_that_comes_back_is_a_strangers(before: dict[str, str]) -> None:
     assert len(cluster.taken) == (1 if before else 2)
 
 
-def test_a_node_that_is_not_there_is_said() -> None:
-    with pytest.raises(Refused, match="no such node"):
-        ensure(Cluster(gone=True))
-
-
 def test_giving_a_layout_up_leaves_the_label_to_the_operator_but_not_under_pods() -> None:
-    labels = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "success"}
-    busy = Cluster(labels=dict(labels), pods=[pod("team", "train", SLICES)])
+    busy = Cluster(labels=dict(MINE), pods=[pod("team", "train", SLICES)])
     with pytest.raises(Refused, match="team/train"):
-        release(busy)
-    free = Cluster(labels=dict(labels))
-    release(free)
+        node(busy).remove()
+    free = Cluster(labels=dict(MINE))
+    node(free).remove()
     assert free.taken[0]["metadata"] == {"name": "gpu-01"}
     others = Cluster(labels={"nvidia.com/mig.config": "all-disabled"})
-    release(others)
+    node(others).remove()
     assert others.taken == []
 
 
@@ -263,7 +256,5 @@ def test_giving_a_layout_up_leaves_the_label_to_the_operator_but_not_under_pods(
 def test_a_refresh_that_finds_something_else_is_drift(
     labels: dict[str, str], offers: int, drifted: bool
 ) -> None:
-    done = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "success"}
-    cluster = Cluster(labels=done | labels, allocatable={SLICES: str(offers)})
-    node = MigNode(inputs(), cluster, Waiting(), Waiting())
-    assert [one.code for one in node.findings(node.observe())] == ["mig.layout-changed"] * drifted
+    found = node(Cluster(labels=MINE | labels, allocatable={SLICES: str(offers)}))
+    assert [one.code for one in found.findings(found.observe())] == ["mig.layout-changed"] * drifted

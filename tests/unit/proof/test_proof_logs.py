@@ -1,6 +1,7 @@
 """What programs of a proof print, and what it is taken for."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -24,9 +25,6 @@ def node(**changes: Any) -> ProofNode:
 
 def outcomes(checks: Any) -> list[str]:
     return [check.outcome.value for check in checks]
-
-
-# Matrices
 
 
 def judged(log: str, target: ProofNode | None = None, **changes: Any) -> list[Check]:
@@ -109,13 +107,15 @@ def test_a_gpu_that_is_not_in_the_table_is_known_by_its_memory_and_has_a_floor_o
         assert wrong.said.startswith(said)
 
 
-def test_the_program_says_on_a_processor_what_the_judge_reads() -> None:
-    done = subprocess.run(
-        [sys.executable, PROGRAM, "--cpu", "--devices", "2", "--size", "16"],
-        capture_output=True,
-        text=True,
-        check=True,
+def program(*words: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=False, **options
     )
+
+
+def test_the_program_says_on_a_processor_what_the_judge_reads() -> None:
+    done = program(PROGRAM, "--cpu", "--devices", "2", "--size", "16")
+    assert done.returncode == 0
     assert proven(judged(done.stdout, simulated=True))
     assert not proven(judged(done.stdout)), "a processor is no GPU"
     found = logs.json_line(done.stdout, "matmul")
@@ -124,35 +124,20 @@ def test_the_program_says_on_a_processor_what_the_judge_reads() -> None:
 
 
 def test_the_program_without_gpu_and_without_torch_says_so_and_fails(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, PROGRAM],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": str(tmp_path)},
-    )
-    assert done.returncode == 1
-    assert done.stderr == ""
+    done = program(PROGRAM, env={"PATH": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (1, "")
     assert judged(done.stdout)[0].said == "0 of 2 devices in the pod"
 
 
-def test_the_program_takes_mig_instances_for_the_gpu_that_holds_them(tmp_path: Path) -> None:
+def test_the_program_takes_mig_instances_for_the_gpu_that_holds_them() -> None:
     listing = (
         "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-aa)\n"
         "  MIG 3g.40gb     Device  0: (UUID: MIG-b)\n"
         "  MIG 3g.40gb     Device  1: (UUID: MIG-c)\n"
         "GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-dd)\n"
     )
-    code = f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r}); import matmul; " + (
-        f"print(*matmul.devices_of({listing!r}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["MIG-b", "MIG-c", "GPU-dd"]
-
-
-# DCGM
+    devices_of = runpy.run_path(str(PROGRAM))["devices_of"]
+    assert [*devices_of(listing)] == ["MIG-b", "MIG-c", "GPU-dd"]
 
 
 def test_every_test_of_dcgm_is_a_check() -> None:
@@ -203,20 +188,13 @@ def test_the_older_shape_is_read_with_its_warnings() -> None:
         ("Error: unable to connect to host engine {", 255, "exit code 255, no JSON"),
         (json.dumps({"DCGM Diagnostic": {}}), 0, "it lists no test"),
         (json.dumps({"other": {}}), 0, "exit code 0, no JSON"),
+        (diag(("memory", ["Pass"], "Pass")), 1, ""),  # nothing explains the exit code
     ],
 )
 def test_diagnostics_without_a_result_fail(log: str, code: int, said: str) -> None:
-    (check,) = logs.diagnostics("n0", log, exit_code=code)
+    *_, check = logs.diagnostics("n0", log, exit_code=code)
     assert check.outcome is Outcome.FAILED
     assert check.said.startswith(said)
-
-
-def test_an_exit_code_that_nothing_explains_fails() -> None:
-    checks = logs.diagnostics("n0", diag(("memory", ["Pass"], "Pass")), exit_code=1)
-    assert outcomes(checks) == ["passed", "failed"]
-
-
-# Load
 
 
 def answer(*series: tuple[dict[str, str], str]) -> dict[str, Any]:

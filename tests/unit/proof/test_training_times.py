@@ -64,9 +64,8 @@ def test_evidence_of_a_ladder_needs_every_rung_up_to_its_level() -> None:
     assert not bad.holds
 
 
-@pytest.mark.parametrize(
-    ("nodes", "epochs", "seconds"),
-    [
+def test_the_expected_time_follows_what_was_measured_and_patience_grows() -> None:
+    for nodes, epochs, seconds in (
         (2, 4, 120),
         (3, 4, 147.5),
         (4, 4, 175),
@@ -74,16 +73,9 @@ def test_evidence_of_a_ladder_needs_every_rung_up_to_its_level() -> None:
         (48, 4, 490),
         (2, 8, 240),
         (1, 4, 92.5),
-    ],
-)
-def test_the_expected_time_lies_between_what_was_measured(
-    nodes: int, epochs: int, seconds: float
-) -> None:
-    assert training_times.expected_seconds(nodes, epochs) == pytest.approx(seconds)
-    assert training_times.patience_seconds(nodes, epochs) > 900 + 3 * seconds
-
-
-def test_more_nodes_have_more_patience() -> None:
+    ):
+        assert training_times.expected_seconds(nodes, epochs) == pytest.approx(seconds)
+        assert training_times.patience_seconds(nodes, epochs) > 900 + 3 * seconds
     patience = [training_times.patience_seconds(n, 4) for n in range(1, 65)]
     assert patience == sorted(patience)
 
