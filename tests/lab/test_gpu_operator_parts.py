@@ -1,9 +1,8 @@
-"""Parts of the lab's GPU Operator that need no cluster, and the chart as Helm renders it."""
+"""Parts of the lab's GPU Operator by themselves, and its process."""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,13 @@ import psutil
 import pytest
 import yaml
 
-from lab import gpu_operator, tools
+from lab import gpu_operator
 from lab.gpu_operator import faults, machines, operands, policy
 from lab.gpu_operator.machines import HostMachines
-from lab.gpu_operator.operands import Operand
-from lab.gpu_operator.playing import RKE2_SOCKET
 from lab.gpu_operator.sharing import Sharing, balanced, devices, layouts, product
-from lab.gpu_operator.view import Memory, View
 from lab.hosts import GpuState
 from lab.hosts.rke2.rke2_cluster import Clusters
 from tests.fixtures.control_plane import KubeCluster
-
-CHART = Path(__file__).resolve().parents[2] / "lab" / "charts" / "gpu-operator"
 
 
 def gpus(**changes: Any) -> GpuState:
@@ -38,35 +32,40 @@ def gpus(**changes: Any) -> GpuState:
     return GpuState(**values | changes)
 
 
-def test_whole_gpus_are_offered_as_such_and_none_without_a_driver() -> None:
-    assert devices(gpus(), "single", Sharing()) == {"nvidia.com/gpu": ["0", "1"]}
-    assert devices(gpus(usable=0), "single", Sharing()) == {}
+CUT = gpus(mig={0: ("1g.10gb", "1g.10gb")})
+WHOLE = "NVIDIA-A100-SXM4-80GB"
 
 
-def test_slices_are_called_as_the_strategy_says() -> None:
-    """ "Strategy single → resource `nvidia.com/gpu` counts slices …; mixed → `nvidia.com/mig-1g.10gb` plus
-    `nvidia.com/gpu` for un-MIGed GPUs" (NVIDIA MIG support in Kubernetes)."""
-    cut = gpus(mig={0: ("1g.10gb", "1g.10gb")})
-    assert devices(cut, "mixed", Sharing()) == {
-        "nvidia.com/mig-1g.10gb": ["0:0", "0:1"],
-        "nvidia.com/gpu": ["1"],
+def shared(kind: str, **more: bool) -> Sharing:
+    rules = {"resources": [{"name": "nvidia.com/gpu", "replicas": 3}], **more}
+    return Sharing.of(yaml.safe_dump({"sharing": {kind: rules}}))
+
+
+@pytest.mark.parametrize(
+    ("machine", "strategy", "sharing", "counts", "called"),
+    [
+        (gpus(), "single", Sharing(), {"gpu": 2}, WHOLE),
+        (gpus(usable=0), "single", Sharing(), {}, WHOLE),  # without a driver
+        # "Strategy single → resource `nvidia.com/gpu` counts slices …; mixed → `nvidia.com/mig-1g.10gb` plus
+        # `nvidia.com/gpu` for un-MIGed GPUs" (NVIDIA MIG support in Kubernetes).
+        (CUT, "mixed", Sharing(), {"mig-1g.10gb": 2, "gpu": 1}, WHOLE),
+        (CUT, "single", Sharing(), {"gpu": 3}, f"{WHOLE}-MIG-1g.10gb"),
+        # "renameByDefault → resource `nvidia.com/gpu.shared`; otherwise the product label gets `-SHARED`"
+        # (NVIDIA/k8s-device-plugin, Shared Access to GPUs).
+        (gpus(), "none", shared("timeSlicing"), {"gpu": 6}, f"{WHOLE}-SHARED"),
+        (gpus(), "none", shared("mps"), {"gpu": 6}, f"{WHOLE}-SHARED"),
+        (gpus(), "none", shared("timeSlicing", renameByDefault=True), {"gpu.shared": 6}, WHOLE),
+        (gpus(), "none", shared("mps", renameByDefault=True), {"gpu.shared": 6}, WHOLE),
+    ],
+)
+def test_gpus_are_offered_whole_or_as_slices_or_shared(
+    machine: GpuState, strategy: str, sharing: Sharing, counts: dict[str, int], called: str
+) -> None:
+    found = devices(machine, strategy, sharing)
+    assert {name: len(of) for name, of in found.items()} == {
+        f"nvidia.com/{name}": count for name, count in counts.items()
     }
-    assert devices(cut, "single", Sharing()) == {"nvidia.com/gpu": ["0:0", "0:1", "1"]}
-    assert product(cut, "single", Sharing()) == "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"
-    assert product(cut, "mixed", Sharing()) == "NVIDIA-A100-SXM4-80GB"
-
-
-@pytest.mark.parametrize("kind", ["timeSlicing", "mps"])
-def test_shared_gpus_have_another_name_or_another_product(kind: str) -> None:
-    """ "renameByDefault → resource `nvidia.com/gpu.shared`; otherwise the product label gets `-SHARED`"
-    (NVIDIA/k8s-device-plugin, Shared Access to GPUs)."""
-    rules: dict[str, Any] = {"resources": [{"name": "nvidia.com/gpu", "replicas": 3}]}
-    plain = Sharing.of(yaml.safe_dump({"sharing": {kind: rules}}))
-    assert len(devices(gpus(), "none", plain)["nvidia.com/gpu"]) == 6
-    assert product(gpus(), "none", plain).endswith("-SHARED")
-    renamed = Sharing.of(yaml.safe_dump({"sharing": {kind: {**rules, "renameByDefault": True}}}))
-    assert len(devices(gpus(), "none", renamed)["nvidia.com/gpu.shared"]) == 6
-    assert not product(gpus(), "none", renamed).endswith("-SHARED")
+    assert product(machine, strategy, sharing) == called
 
 
 def test_layouts_are_the_named_ones_or_those_of_a_config_map() -> None:
@@ -130,31 +129,6 @@ def test_faults_are_injected_by_name_and_refused_by_what_is_wrong(tmp_path: Path
         faults.parse("no-such-fault", {})
 
 
-def view(tmp_path: Path, *ready: Operand, fault: Any = None, socket: bool = True) -> View:
-    """One node on which these operands are ready; the others have a pod that is not."""
-    env = [{"name": "CONTAINERD_SOCKET", "value": RKE2_SOCKET}] if socket else []
-    sections = {one.section: {"enabled": True, "image": one.name} for one in operands.OPERANDS}
-    sections["toolkit"] |= {"env": env}
-    pods = [
-        {
-            "metadata": {"name": one.name, "labels": {"app": one.name}},
-            "spec": {"nodeName": "gpu-01", "containers": [{"image": f"nvcr.io/{one.name}:1"}]},
-            "status": {"conditions": [{"type": "Ready", "status": str(one in ready)}]},
-        }
-        for one in operands.OPERANDS
-    ]
-    return View(
-        namespace="gpu-operator",
-        policy={"spec": sections},
-        nodes={"gpu-01": {"metadata": {"labels": {}}}},
-        machines={"gpu-01": gpus(driver_version=None, usable=0)},
-        pods=pods,
-        configs={},
-        faults=[fault] if fault else [],
-        memory=Memory(tmp_path / "state.json"),
-    )
-
-
 @pytest.mark.parametrize(
     ("servers", "node", "restarted", "away"),
     [
@@ -197,79 +171,21 @@ def test_the_toolkit_restarts_rke2_and_a_single_server_takes_its_api_along(
 def test_the_process_is_started_once_found_and_stopped(
     kube_api: KubeCluster, tmp_path: Path
 ) -> None:
-    def start() -> int | None:
-        return gpu_operator.start(
-            tmp_path / "operator",
-            gpu_operator.OperatorSpec(control_plane=kube_api.folder, hosts=tmp_path / "hosts"),
-        ).pid
+    folder, hosts = tmp_path / "operator", tmp_path / "hosts"
 
-    first = start()
+    def start(control_plane: Path) -> int | None:
+        return gpu_operator.start(folder, gpu_operator.OperatorSpec(control_plane, hosts)).pid
+
+    with pytest.raises(gpu_operator.OperatorError, match="there is no control plane in"):
+        start(tmp_path)
+    assert not gpu_operator.status(folder).running
+    gpu_operator.stop(folder)
+    first = start(kube_api.folder)
     assert first is not None
     try:
-        assert start() == first
-        assert gpu_operator.status(tmp_path / "operator").running
+        assert start(kube_api.folder) == first
+        assert gpu_operator.status(folder).running
     finally:
-        gpu_operator.stop(tmp_path / "operator")
+        gpu_operator.stop(folder)
     assert not psutil.pid_exists(first)
-    assert gpu_operator.status(tmp_path / "operator").detail == "not started"
-
-
-def test_without_a_control_plane_it_says_so(tmp_path: Path) -> None:
-    with pytest.raises(gpu_operator.OperatorError, match="there is no control plane in"):
-        gpu_operator.start(
-            tmp_path / "operator",
-            gpu_operator.OperatorSpec(control_plane=tmp_path, hosts=tmp_path / "hosts"),
-        )
-    assert not gpu_operator.status(tmp_path / "operator").running
-    gpu_operator.stop(tmp_path / "operator")
-
-
-def render(**values: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(tools.resolve("helm")), "template", "gpu-operator", str(CHART), "-f", "-"],
-        input=yaml.safe_dump(values),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-@pytest.mark.parametrize(
-    ("values", "refusal"),
-    [
-        (
-            {"clusterPolicy": {"deployCR": True}, "gpuCluster": {"deployCR": True}},
-            "clusterPolicy.deployCR and gpuCluster.deployCR cannot both be true",
-        ),
-        (
-            {"cdi": {"enabled": False, "nriPluginEnabled": True}},
-            "the NRI Plugin cannot be enabled when CDI is disabled",
-        ),
-        (
-            {"cdi": {"nriPluginEnabled": True}, "toolkit": {"enabled": False}},
-            "the NRI Plugin cannot be enabled when the Container Toolkit is disabled",
-        ),
-        (
-            {"devicePlugin": {"config": {"create": True, "name": "x"}}},
-            "devicePlugin.config.data cannot be empty",
-        ),
-        (
-            {"devicePlugin": {"config": {"create": True, "data": {"a": "b"}}}},
-            "devicePlugin.config.name cannot be empty",
-        ),
-        ({"sandboxWorkloads": {"enabled": True}}, "plays no sandbox workloads"),
-    ],
-)
-def test_the_chart_refuses_what_the_real_one_refuses(
-    tools_at_hand: None, values: dict[str, Any], refusal: str
-) -> None:
-    done = render(**values)
-    assert done.returncode != 0
-    assert refusal in done.stderr
-
-
-def test_the_chart_ignores_keys_that_it_does_not_know_as_the_real_one_does(
-    tools_at_hand: None,
-) -> None:
-    typo = render(driver={"useOpenKernelModules": True, "enabledd": True}, psp={"enabled": True})
-    assert typo.returncode == 0
+    assert gpu_operator.status(folder).detail == "not started"

@@ -34,10 +34,9 @@ pytestmark = pytest.mark.lab
 
 _RESOURCE = "nvidia.com/pgpu"
 _PARTITION = 6
-_STARTED = {"running": {"startedAt": "2026-11-22T10:00:00Z"}}
-_ENDED = {
-    "terminated": {"exitCode": 0, "startedAt": "2026-11-22T10:00:00Z", "finishedAt": "2026-11-22T10:01:00Z"}
-}  # fmt: skip
+_BEGIN = {"startedAt": "2026-11-22T10:00:00Z"}
+_STARTED = {"running": _BEGIN}
+_ENDED = {"terminated": {"exitCode": 0, **_BEGIN, "finishedAt": "2026-11-22T10:01:00Z"}}
 
 
 class RealKubelet:
@@ -194,24 +193,19 @@ def beside(node: Beside, namespace: str) -> Beside:
     return replace(node, namespace=namespace)
 
 
-def test_a_real_node_is_not_played(beside: Beside) -> None:
+def test_where_real_nodes_are_has_to_be_said(kube_api: KubeCluster, tmp_path: Path) -> None:
+    spec = lab.kubelet.KubeletSpec(kube_api.folder, nodes=(), image=IMAGE, beside=("a",))
+    with pytest.raises(lab.kubelet.KubeletError, match="folder of the real nodes a is not known"):
+        lab.kubelet.start(tmp_path, spec)
+
+
+def test_a_real_node_is_not_played_but_its_network_is_whoever_takes_that_back(
+    beside: Beside,
+) -> None:
     assert beside.played.playing() == []
     node = beside.node()
     assert "gpu-clusters.dev/stand-in" not in node["metadata"]["labels"]
     assert "nodeInfo" not in node["status"] or not node["status"]["nodeInfo"]["kubeletVersion"]
-
-
-def test_where_real_nodes_are_has_to_be_said(kube_api: KubeCluster, tmp_path: Path) -> None:
-    with pytest.raises(lab.kubelet.KubeletError, match="folder of the real nodes a is not known"):
-        lab.kubelet.start(
-            tmp_path,
-            lab.kubelet.KubeletSpec(
-                control_plane=kube_api.folder, nodes=(), image=IMAGE, beside=("a",)
-            ),
-        )
-
-
-def test_the_network_is_said_to_be_there_whoever_takes_that_back(beside: Beside) -> None:
     up = ("False", "CiliumIsUp")
     eventually(lambda: beside.network() == up)
     beside.says(Ready="True")
@@ -287,22 +281,17 @@ def test_kata_is_on_the_host_while_its_daemonset_wants_it_there(beside: Beside) 
     drop_in = root / Installation().containerd_drop_in.lstrip("/")
     labels = {"app": "kata"}
 
-    def of_the_daemonset() -> list[str]:
+    def of_the_daemonset() -> str:
         with beside.cluster.api() as client:
-            return [
-                pod["metadata"]["name"]
-                for pod in client.get(pods)["items"]
-                if "deletionTimestamp" not in pod["metadata"]
-            ]
+            found = [one["metadata"] for one in client.get(pods)["items"]]
+        return "".join(one["name"] for one in found if "deletionTimestamp" not in one)
 
     def installs() -> str:
-        (name,) = eventually(of_the_daemonset)
+        name = eventually(of_the_daemonset)
+        target = {"kind": "Node", "name": beside.name}
         with beside.cluster.api() as client:
             if not client.get(f"{pods}/{name}")["spec"].get("nodeName"):
-                binding = {
-                    "metadata": {"name": name},
-                    "target": {"kind": "Node", "name": beside.name},
-                }
+                binding = {"metadata": {"name": name}, "target": target}
                 client.request("POST", f"{pods}/{name}/binding", binding)
         beside.status(name, "Running", _STARTED)
         eventually(lambda: beside.label() == "true")

@@ -10,13 +10,13 @@ import socket
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from gpuclusters.container_api.container import LEASE_ANNOTATION
-from lab.cluster import Cluster as ClusterClient
-from lab.cluster import Event, ObjectKind
+from lab.cluster import Event
 from lab.hosts.folder import HostsFolder
 from lab.hosts.injecting import BusyError
 from lab.kubelet import process_container, status, stop
@@ -222,29 +222,28 @@ def test_a_policy_that_somebody_has_judged_keeps_its_verdict(verdict: str) -> No
         metadata = {"name": name, "namespace": "n"}
         return {"metadata": metadata, "status": {"conditions": [*conditions]}}
 
-    patched: list[str] = []
+    async def watch(_kind: object) -> AsyncIterator[Event]:
+        yield Event("ADDED", policy("judged", {"type": "Valid", "status": verdict}))
+        yield Event("ADDED", policy("new"))
+        yield Event("MODIFIED", policy("other", {"type": "Other", "status": "True"}))
+        yield Event("DELETED", policy("gone"))
+        await asyncio.Event().wait()
 
-    class Cluster:
-        async def watch(self, _kind: ObjectKind) -> AsyncIterator[Event]:
-            yield Event("ADDED", policy("judged", {"type": "Valid", "status": verdict}))
-            yield Event("ADDED", policy("new"))
-            yield Event("MODIFIED", policy("other", {"type": "Other", "status": "True"}))
-            yield Event("DELETED", policy("gone"))
-            await asyncio.Event().wait()
-
-        async def patch(
-            self, _kind: object, name: str, _ns: str, body: dict[str, Any], part: str
-        ) -> None:
-            assert body["status"]["conditions"][-1]["type"] == "Valid"
-            patched.append(f"{name}/{part}/{len(body['status']['conditions'])}")
+    cluster = AsyncMock(watch=watch)
 
     async def act() -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.2):
-                await judge(cast("ClusterClient", Cluster()), POLICIES[0])
+                await judge(cluster, POLICIES[0])
 
     asyncio.run(act())
-    assert patched == ["new/status/1", "other/status/2"]
+    patched = [call.args for call in cluster.patch.await_args_list]
+    told = [(name, part, body["status"]["conditions"]) for _, name, _, body, part in patched]
+    assert [(name, part, len(found)) for name, part, found in told] == [
+        ("new", "status", 1),
+        ("other", "status", 2),
+    ]
+    assert all(found[-1]["type"] == "Valid" for _, _, found in told)
 
 
 def test_a_container_that_crashes_is_no_reason_to_be_pending_again() -> None:
@@ -299,45 +298,25 @@ def test_virtual_machines_of_pods_that_are_gone_are_gone_after_a_restart(hosts: 
 def test_a_container_whose_probe_fails_is_given_the_grace_of_its_pod_or_its_probe(
     probe: dict[str, Any], seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    granted: list[float] = []
     ended = asyncio.Event()
-
-    class Program:
-        async def wait(self) -> int:
-            await ended.wait()
-            return 143
-
-        async def stop(self, grace_seconds: float) -> None:
-            granted.append(grace_seconds)
-            ended.set()
-
-    async def start(*_: object) -> Program:
-        return Program()
-
-    class Nothing:
-        folder = tmp_path
-
-        async def write(self) -> None: ...
-
-        async def launch(self, spec: object) -> None: ...
-
-    async def tell(reason: str, message: str, *, warning: bool = False) -> None: ...
-
-    monkeypatch.setattr(process_container.Process, "start", start)
+    program = AsyncMock()
+    program.wait.side_effect = ended.wait
+    program.stop.side_effect = lambda _grace: ended.set()
+    monkeypatch.setattr(process_container.Process, "start", AsyncMock(return_value=program))
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         check = {"tcpSocket": {"port": closed.getsockname()[1]}, "failureThreshold": 1}
         container = process_container.ProcessContainer(
             {"name": "main", "image": "i", "livenessProbe": check | probe},
             restart_policy="Never",
-            environment=Nothing(),  # type: ignore[arg-type]
-            volumes=Nothing(),  # type: ignore[arg-type]
+            environment=AsyncMock(),
+            volumes=AsyncMock(folder=tmp_path),
             log=ContainerLog(tmp_path / "log"),
             address="127.0.0.1",
             grace_seconds=40.0,
             restarts=0,
             changed=lambda: None,
-            tell=tell,
+            tell=AsyncMock(),
         )
         asyncio.run(container.run())
-    assert granted == [seconds]
+    program.stop.assert_awaited_once_with(seconds)

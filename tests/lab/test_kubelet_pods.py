@@ -117,6 +117,28 @@ def test_a_node_is_ready_and_an_ordinary_pod_on_it_runs_has_a_log_and_goes(
         eventually(is_gone(client, f"{pods}/p"))
 
 
+def test_a_pod_that_does_not_fit_waits_and_init_containers_have_ended_when_one_runs(
+    kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
+) -> None:
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    large = pod_on("", "large", resources={"limits": {"nvidia.com/pgpu": "9"}})
+    pod = pod_on(kubelet.name)
+    pod["spec"]["initContainers"] = [
+        {"name": "once", "image": "any"},
+        {"name": "beside", "image": "any", "restartPolicy": "Always"},
+    ]
+    with kube_api.api() as client:
+        for one in (large, pod):
+            post(client, pods, one)
+        found = eventually(in_phase(client, f"{pods}/p", "Running"))
+        told = found["status"]["initContainerStatuses"]
+        eventually(lambda: "Insufficient nvidia.com/pgpu" in str(client.get(f"{pods}/large")))
+    assert [(one["name"], *one["state"], one["ready"]) for one in told] == [
+        ("once", "terminated", True),
+        ("beside", "running", True),
+    ]
+
+
 PROGRAM = """
 import http.server, os, signal, sys
 print("up", os.environ["GREETING"], os.environ["WHERE"], flush=True)
@@ -139,6 +161,15 @@ http.server.HTTPServer((os.environ["POD_IP"], 8080), Answer).serve_forever()
 
 
 def real_pod(node: str) -> dict[str, Any]:
+    plugins = "/var/lib/kubelet/device-plugins"
+    fields = {"POD_IP": "status.podIP", "NODE": "spec.nodeName"}
+    word = {"secretKeyRef": {"name": "greeting", "key": "word"}}
+    env: list[dict[str, Any]] = [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in fields.items()
+    ]
+    env.append({"name": "GREETING", "valueFrom": word})
+    env.append({"name": "WHERE", "value": f"{plugins}/$(NODE)"})
     pod = pod_on(
         node,
         "real",
@@ -146,24 +177,16 @@ def real_pod(node: str) -> dict[str, Any]:
         command=["python", "-c", PROGRAM],
         args=["/etc/config/text"],
         ports=[{"containerPort": 8080, "name": "http"}],
-        env=[
-            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-            {
-                "name": "GREETING",
-                "valueFrom": {"secretKeyRef": {"name": "greeting", "key": "word"}},
-            },
-            {"name": "WHERE", "value": "/var/lib/kubelet/device-plugins/$(NODE)"},
-        ],
+        env=env,
         readinessProbe={"httpGet": {"port": "http", "path": "/"}, "periodSeconds": 1},
         volumeMounts=[
             {"name": "config", "mountPath": "/etc/config"},
-            {"name": "plugins", "mountPath": "/var/lib/kubelet/device-plugins"},
+            {"name": "plugins", "mountPath": plugins},
         ],
     )
     pod["spec"]["volumes"] = [
         {"name": "config", "configMap": {"name": "config"}},
-        {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}},
+        {"name": "plugins", "hostPath": {"path": plugins}},
     ]
     return pod
 
@@ -329,10 +352,9 @@ def test_what_the_stand_in_does_not_do_is_refused(
 
 
 def test_kubelets_without_a_control_plane_say_so(tmp_path: Path) -> None:
+    spec = KubeletSpec(control_plane=tmp_path, nodes=(NodeSpec("n"),), image=IMAGE)
     with pytest.raises(KubeletError, match="there is no control plane in"):
-        start(
-            tmp_path / "k", KubeletSpec(control_plane=tmp_path, nodes=(NodeSpec("n"),), image=IMAGE)
-        )
+        start(tmp_path / "k", spec)
     assert not status(tmp_path / "k").running
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,10 @@ class Asks:
         self.host = host
         self._line = line
 
-    def as_(self, name: str, *arguments: str, before: str = "", after: str = "") -> str:
-        """A command line that asks under this name."""
-        return f"{before}sh -c {shlex.join([self._line, name, *arguments])}{after}"
+    def __call__(self, *words: str, before: str = "", after: str = "", **options: Any) -> Any:
+        """Ask under the name that is the first word."""
+        line = shlex.join([self._line, *words])
+        return self.host.run(f"{before}sh -c {line}{after}", **options)
 
 
 @pytest.fixture(params=["perl", "python"])
@@ -33,39 +35,36 @@ def asks(request: pytest.FixtureRequest, hosts: Hosts, monkeypatch: pytest.Monke
     return Asks(host, tree.install_client(host.root))
 
 
-def test_streams_arguments_and_the_exit_code_pass_unchanged(asks: Asks) -> None:
+def test_streams_arguments_variables_and_the_exit_code_pass_unchanged(asks: Asks) -> None:
     script = 'cat; printf "[%s]" "$@"; pwd; echo to error >&2; exit 7'
     odd = ["", "two words", "a\nb", "ö", "$x'"]
-    line = asks.as_("/usr/bin/sudo", "-n", "sh", "-c", script, "sh", *odd, before="cd /tmp; ")
-    done = asks.host.run(line, stdin="sent\n")
+    words = ("/usr/bin/sudo", "-n", "sh", "-c", script, "sh", *odd)
+    done = asks(*words, before="cd /tmp; ", stdin="sent\n")
     assert done.stdout == "sent\n" + "".join(f"[{word}]" for word in odd) + "/tmp\n"
     assert (done.stderr, done.returncode) == ("to error\n", 7)
+    done = asks("sudo", "-n", "-E", "printenv", "LC_TEST", before="LC_TEST='a = b' ")
+    assert done.stdout == "a = b\n"
+    # A locale that is not there is no reason for a word on standard error.
+    assert asks("sudo", "-n", "true", before="LC_ALL=xx_YY ").stderr == ""
 
 
 def test_large_answers_come_whole_and_a_reader_may_leave(asks: Asks) -> None:
     # More than a pipe holds, for a reader that leaves after the first line.
     big = "x" * 300_000
     asks.host.path("/etc/systemd/system/big.service").write_text(f"[Service]\nExecStart=/{big}\n")
-    shown = asks.host.run(asks.as_("systemctl", "cat", "big.service"))
-    assert len(shown.stdout) > len(big)
-    first = asks.host.run(asks.as_("systemctl", "cat", "big.service", after=" | head -1"))
+    assert len(asks("systemctl", "cat", "big.service").stdout) > len(big)
+    first = asks("systemctl", "cat", "big.service", after=" | head -1")
     assert (first.stdout.count("\n"), first.returncode) == (1, 0)
 
 
 def test_without_a_server_the_command_says_so(asks: Asks) -> None:
-    gone = asks.as_("systemctl", "start", "x")
-    done = asks.host.sudo(f"mv /{tree.SOCKET} /{tree.SOCKET}.away; {gone}; echo $?")
-    assert done.stderr == "systemctl: the simulated host has gone away\n"
-    assert done.stdout == "125\n"
-    asks.host.path(f"/{tree.SOCKET}.away").rename(asks.host.path(f"/{tree.SOCKET}"))
-
-
-def test_variables_reach_the_server(asks: Asks) -> None:
-    line = asks.as_("sudo", "-n", "-E", "printenv", "LC_TEST", before="LC_TEST='a = b' ")
-    done = asks.host.run(line)
-    assert done.stdout == "a = b\n"
-    # A locale that is not there is no reason for a word on standard error.
-    assert asks.host.run(asks.as_("sudo", "-n", "true", before="LC_ALL=xx_YY ")).stderr == ""
+    socket = asks.host.path(f"/{tree.SOCKET}")
+    away = socket.with_name("away")
+    socket.rename(away)
+    # The server answers `sudo` alone on a line itself; `sh` asks nobody.
+    done = asks("systemctl", "start", "x")
+    away.rename(socket)
+    assert (done.stderr, done.returncode) == ("systemctl: the simulated host has gone away\n", 125)
 
 
 @pytest.mark.parametrize(

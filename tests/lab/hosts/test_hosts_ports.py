@@ -38,30 +38,26 @@ def test_a_port_that_was_let_go_is_the_last_that_any_server_comes_to() -> None:
     assert 0 < steps[0] < steps[1]
 
 
-def test_as_many_in_a_row_as_others_have_are_passed_over(turns: Path) -> None:
+def test_ports_that_others_have_or_only_hold_are_passed_over(turns: Path) -> None:
     with contextlib.ExitStack() as others:
         taken = [others.enter_context(ports.listen("x", None)).getsockname()[1] for _ in range(300)]
         turns.write_text(str(taken[0]))
-        assert chosen() not in taken
-
-
-def test_after_the_last_port_comes_one_of_the_others(turns: Path) -> None:
-    chosen()
-    turns.write_text("32000")
-    assert chosen() in range(26000, 32000)
-    turns.write_text("not a port")
-    assert chosen() in range(26000, 32000)
-
-
-def test_without_a_cache_there_are_ports_all_the_same(turns: Path) -> None:
-    turns.parent.write_text("a file where the folder belongs")
-    assert chosen() in range(26000, 32000)
-
-
-def test_a_port_that_somebody_only_holds_is_passed_over(turns: Path) -> None:
-    first = chosen()
-    with socket.socket() as held:
+        free = chosen()
+        assert free not in taken
+        held = others.enter_context(socket.socket())
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", first))
-        turns.write_text(str(first))
-        assert chosen() != first
+        held.bind(("127.0.0.1", free))
+        turns.write_text(str(free))
+        assert chosen() != free
+
+
+@pytest.mark.parametrize("turn", ["32000", "not a port", None])
+def test_after_the_last_port_and_without_a_turn_there_are_ports_all_the_same(
+    turns: Path, turn: str | None
+) -> None:
+    if turn is None:
+        turns.parent.write_text("a file where the folder belongs")
+    else:
+        chosen()
+        turns.write_text(turn)
+    assert chosen() in range(26000, 32000)

@@ -1,0 +1,479 @@
+"""Where a tool of the lab comes from: PATH, the cache, a verified download, a build, a Debian package."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import subprocess
+import tarfile
+import textwrap
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from lab.tools import debian_packages
+from lab.tools.cache import ToolCache
+from lab.tools.catalogue import TOOLS, Platform, Release, Tool, parse_version
+from lab.tools.download import NetworkError, download, find_checksum, open_url
+from lab.tools.model import Report, ToolError
+from lab.tools.resolver import Resolver
+
+PLATFORM = Platform("linux", "amd64")
+
+
+def script(path: Path, lines: str) -> Path:
+    """A program of these lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{textwrap.dedent(lines)}\n")
+    path.chmod(0o755)
+    return path
+
+
+class Builds:
+    """Stands for Go: remembers what it was asked for and makes programs that know their version."""
+
+    def __init__(self, version: str | None = None) -> None:
+        self.asked: list[list[str]] = []
+        self.version = version
+
+    def __call__(self, tools: Sequence[Tool], target: Path, report: Report) -> Mapping[str, Path]:
+        self.asked.append([tool.name for tool in tools])
+        report(f"building {len(tools)}")
+        return {
+            t.name: script(target / t.name, f"echo v{self.version or t.version}") for t in tools
+        }
+
+
+class Downloads:
+    """Stands for the official releases."""
+
+    def __init__(self, error: ToolError | None = None, have: Sequence[str] = ()) -> None:
+        self.asked: list[str] = []
+        self.error = error
+        self.have = have
+
+    def __call__(self, tool: Tool, platform: Platform, folder: Path) -> Path | None:
+        self.asked.append(tool.name)
+        if self.error:
+            raise self.error
+        return (
+            script(folder / tool.name, f"echo v{tool.version}") if tool.name in self.have else None
+        )
+
+
+class World:
+    """A cache, and a PATH whose first folder is empty and whose others have none of our tools."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cache = ToolCache(folder / "tools")
+        self.path = folder / "bin"
+        self.said: list[str] = []
+
+    def ensure(
+        self,
+        *names: str,
+        build: Builds | None = None,
+        download: Downloads | None = None,
+        offline: bool = False,
+        report: Report | None = None,
+    ) -> Mapping[str, Path]:
+        resolver = Resolver(
+            cache=self.cache,
+            platform=PLATFORM,
+            offline=offline,
+            download=download or Downloads(),
+            build=build or Builds(),
+        )
+        return resolver.ensure([*names], report or self.said.append)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World(tmp_path)
+    made.path.mkdir()
+    monkeypatch.setenv("PATH", f"{made.path}:/nowhere")
+    return made
+
+
+def test_a_tool_on_path_of_the_right_minor_version_is_used_and_named(world: World) -> None:
+    program = script(world.path / "kube-apiserver", "echo Kubernetes v1.36.0")
+    build = Builds()
+    assert world.ensure("kube-apiserver", build=build) == {"kube-apiserver": program}
+    assert build.asked == []
+    assert world.said == [f"using kube-apiserver 1.36.0 from PATH ({program})"]
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "told"),
+    [
+        ("kubectl", "v1.32.4", "it is kubectl 1.32.4"),
+        ("helm", "v3.19.0", "it is helm 3.19.0"),
+        ("etcd", "command not found", "it is etcd of an unknown version"),
+    ],
+)
+def test_a_tool_on_path_of_another_version_is_not_used_and_the_user_is_told(
+    world: World, name: str, says: str, told: str
+) -> None:
+    program = script(world.path / name, f"echo {says}")
+    assert world.ensure(name)[name].is_relative_to(world.cache.folder)
+    assert f"not using {program}: {told}" in world.said[0]
+    assert TOOLS[name].accepted in world.said[0]
+
+
+def test_what_was_made_once_is_taken_from_the_cache(world: World) -> None:
+    first = world.ensure("etcd", "helm")
+    build, download = Builds(), Downloads()
+    assert world.ensure("etcd", "helm", build=build, download=download) == first
+    assert (build.asked, download.asked) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("download", "asked", "built", "told"),
+    [
+        (
+            Downloads(have=["etcd"]),
+            "etcd helm",
+            "helm",
+            "downloaded etcd 3.6.14, checksum verified",
+        ),
+        # After the first network failure no other download is tried.
+        (
+            Downloads(error=NetworkError("https://example.test cannot be reached")),
+            *("etcd", "etcd helm", "no downloads on this machine"),
+        ),
+        (
+            Downloads(error=ToolError("https://x/etcd has SHA-256 ab, expected cd")),
+            *("etcd helm", "etcd helm", "has SHA-256 ab, expected cd; building etcd instead"),
+        ),
+    ],
+    ids=["there", "no network", "another checksum"],
+)
+def test_a_download_is_preferred_to_a_build(
+    world: World, download: Downloads, asked: str, built: str, told: str
+) -> None:
+    build = Builds()
+    found = world.ensure("etcd", "helm", build=build, download=download)
+    assert download.asked == asked.split()
+    assert build.asked == [[name] for name in built.split()]
+    assert sum(told in line for line in world.said) == 1
+    if download.have:
+        assert (found["etcd"].parent / "origin").read_text() == "official download\n"
+
+
+def test_one_build_makes_all_that_is_missing_of_a_module_and_builds_are_counted(
+    world: World,
+) -> None:
+    build, download = Builds(), Downloads(have=["etcd"])
+    names = ["kube-scheduler", "etcd", "kube-apiserver", "kube-controller-manager"]
+    world.ensure(*names, build=build, download=download, offline=True)
+    assert sorted(map(sorted, build.asked)) == [
+        ["etcd"],
+        ["kube-apiserver", "kube-controller-manager", "kube-scheduler"],
+    ]
+    assert download.asked == [], "offline"
+    world.ensure("helm")
+    assert world.said == ["step 1 of 2: building 1", "step 2 of 2: building 3", "building 1"]
+
+
+def test_the_environment_variable_turns_downloads_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, offline in (("1", True), ("0", False)):
+        monkeypatch.setenv("GPU_CLUSTERS_OFFLINE", value)
+        assert Resolver().offline is offline
+
+
+def test_a_program_that_says_another_version_than_it_should_is_never_cached(world: World) -> None:
+    with pytest.raises(ToolError, match=r"says it is version 0\.0\.0, not 1\.36\.3"):
+        world.ensure("kube-apiserver", build=Builds(version="0.0.0"))
+    assert world.cache.find(TOOLS["kube-apiserver"], PLATFORM) is None
+
+
+def test_a_broken_entry_is_replaced_and_what_a_killed_process_left_goes(world: World) -> None:
+    entry = world.cache.entry(TOOLS["etcd"], PLATFORM)
+    entry.mkdir(parents=True)  # a folder where the program should be
+    left = world.cache.folder / ".tmp-0011"
+    left.mkdir()
+    assert world.ensure("etcd")["etcd"] == entry
+    assert entry.is_file()
+    assert not left.exists()
+
+
+def test_an_interrupted_build_leaves_nothing_behind(world: World) -> None:
+    class Interrupted(Builds):
+        def __call__(self, *given: object) -> Mapping[str, Path]:
+            super().__call__(*given)  # type: ignore[arg-type]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.ensure("etcd", build=Interrupted())
+    assert [p.name for p in world.cache.folder.iterdir()] == [".lock"]
+
+
+def test_two_at_the_same_time_build_once_and_the_second_says_what_it_waits_for(
+    world: World,
+) -> None:
+    building, go_on = threading.Event(), threading.Event()
+
+    class Slow(Builds):
+        def __call__(self, *given: object) -> Mapping[str, Path]:
+            building.set()
+            assert go_on.wait(60)
+            return super().__call__(*given)  # type: ignore[arg-type]
+
+    def second_report(line: str) -> None:
+        world.said.append(line)
+        go_on.set()
+
+    build = Slow()
+    results: list[Mapping[str, Path]] = []
+    first = threading.Thread(
+        target=lambda: results.append(world.ensure("etcd", build=build, report=print))
+    )
+    first.start()
+    assert building.wait(60)
+    results.append(world.ensure("etcd", build=build, report=second_report))
+    first.join()
+    assert results[0] == results[1]
+    assert build.asked == [["etcd"]]
+    assert world.said[0].startswith("waiting for process ")
+
+
+def test_an_unknown_tool_and_a_cache_that_cannot_be_written_are_told(world: World) -> None:
+    with pytest.raises(ToolError, match=r"no tool 'kubeadm'; it knows etcd, kube-apiserver"):
+        world.ensure("kubeadm")
+    world.cache.folder.write_text("a file where the folder should be")
+    with pytest.raises(ToolError, match=r"cannot write to the tool cache .*XDG_CACHE_HOME"):
+        world.ensure("etcd")
+
+
+def test_versions_are_read_as_each_program_writes_them() -> None:
+    for output, version in (
+        ("Kubernetes v1.36.3", "1.36.3"),
+        ("etcd Version: 3.6.14\nGit SHA: v3.6.14\nGo Version: go1.26.8", "3.6.14"),
+        ("Client Version: v1.32.4-dispatcher", "1.32.4"),
+        ("v4.3.1+gabcdef0", "4.3.1"),
+        ("command not found", None),
+    ):
+        assert parse_version(output) == version
+    assert [TOOLS["etcd"].accepts(one) for one in ("3.60.1", "3", "3.6.1")] == [False, False, True]
+
+
+PROGRAM = b"the program"
+URL = "https://releases.test/v{version}/{os}/{arch}/etcd"
+FETCHED = "https://releases.test/v3.6.14/linux/amd64/etcd"
+PACKED = "https://releases.test/etcd.tar.gz"
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+DIGEST = sha256(PROGRAM)
+
+
+def tool(release: Release | None) -> Tool:
+    return dataclasses.replace(TOOLS["etcd"], release=release)
+
+
+def pinned(data: bytes = PROGRAM) -> Tool:
+    return tool(Release(URL, sha256={"linux-amd64": sha256(data)}))
+
+
+def packed(data: bytes) -> Tool:
+    return tool(
+        Release(PACKED, member="etcd-v{version}/etcd", sha256={"linux-amd64": sha256(data)})
+    )
+
+
+def archive(member: str) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        entry = tarfile.TarInfo(member)
+        entry.size = len(PROGRAM)
+        tar.addfile(entry, io.BytesIO(PROGRAM))
+    return out.getvalue()
+
+
+class Web:
+    """Pages by address; anything else is unreachable."""
+
+    def __init__(self, pages: Mapping[str, bytes]) -> None:
+        self.pages = pages
+
+    def __call__(self, url: str) -> io.BytesIO:
+        if url not in self.pages:
+            raise NetworkError(f"{url} cannot be reached")
+        return io.BytesIO(self.pages[url])
+
+
+ARCHIVE = archive("etcd-v3.6.14/etcd")
+CHECKSUMS = f"{URL}.sha256"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pages"),
+    [
+        (pinned(), {FETCHED: PROGRAM}),
+        (packed(ARCHIVE), {PACKED: ARCHIVE}),
+        *(
+            (
+                tool(Release(URL, checksums_url=CHECKSUMS)),
+                {FETCHED: PROGRAM, f"{FETCHED}.sha256": page.encode()},
+            )
+            for page in (DIGEST, f"{'1' * 64}  other\n{DIGEST} *etcd\n", f"{DIGEST.upper()}\n")
+        ),
+    ],
+)
+def test_what_has_the_pinned_digest_or_that_of_the_vendors_file_is_taken(
+    tmp_path: Path, wanted: Tool, pages: dict[str, bytes]
+) -> None:
+    program = download(wanted, PLATFORM, tmp_path, Web(pages))
+    assert program is not None
+    assert program.read_bytes() == PROGRAM
+
+
+def test_what_does_not_have_its_digest_or_not_the_program_is_refused(tmp_path: Path) -> None:
+    wrong = rf"{FETCHED} has SHA-256 {DIGEST}, expected {sha256(b'')}.*not used"
+    with pytest.raises(ToolError, match=wrong):
+        download(pinned(b""), PLATFORM, tmp_path, Web({FETCHED: PROGRAM}))
+    assert list(tmp_path.iterdir()) == []
+    web = Web({FETCHED: PROGRAM, f"{FETCHED}.sha256": b"<html>Not found</html>"})
+    with pytest.raises(ToolError, match=r"etcd\.sha256 holds no SHA-256 of"):
+        download(tool(Release(URL, checksums_url=CHECKSUMS)), PLATFORM, tmp_path, web)
+    assert find_checksum(f"{DIGEST}  etcd.zip\n", "etcd") is None
+    other = archive("something-else")
+    with pytest.raises(ToolError, match=r"etcd\.tar\.gz holds no file etcd-v3\.6\.14/etcd"):
+        download(packed(other), PLATFORM, tmp_path, Web({PACKED: other}))
+
+
+def test_what_nothing_can_verify_or_is_not_of_this_platform_is_not_downloaded(
+    tmp_path: Path,
+) -> None:
+    assert download(tool(Release(URL)), PLATFORM, tmp_path, Web({FETCHED: PROGRAM})) is None
+    assert download(pinned(), Platform("darwin", "arm64"), tmp_path, Web({})) is None
+    assert download(tool(None), PLATFORM, tmp_path, Web({})) is None
+
+
+def test_a_download_that_breaks_off_or_a_server_that_is_not_there_counts_as_no_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Breaking(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise ConnectionResetError("reset by peer")
+
+    with pytest.raises(NetworkError, match="broke off: reset by peer"):
+        download(pinned(), PLATFORM, tmp_path, lambda _: Breaking())
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(NetworkError, match=r"^127\.0\.0\.1 cannot be reached: Connection refused"):
+        open_url("https://127.0.0.1:9/x")
+
+
+def test_every_pinned_digest_is_one() -> None:
+    for known in TOOLS.values():
+        for digest in known.release.sha256.values() if known.release else ():
+            assert len(bytes.fromhex(digest)) == 32
+
+
+PACKAGE = """\
+mkdir -p "$3/usr/sbin"
+printf '#!/bin/sh\\necho runc version 1.1.5+ds1\\n' > "$3/usr/sbin/runc"
+"""
+
+
+@pytest.fixture
+def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with apt-get and dpkg-deb, of which each is a script that a test can replace."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    script(
+        folder / "apt-get",
+        f'echo "$*" >> {tmp_path}/asked; case "$*" in *download*) : > runc.deb;; esac',
+    )
+    script(folder / "dpkg-deb", PACKAGE)
+    return folder
+
+
+def ensured(folder: Path, name: str = "runc", said: list[str] | None = None, **how: bool) -> Path:
+    resolver = Resolver(
+        tools={name: TOOLS[name]},
+        cache=ToolCache(folder / "tools"),
+        platform=PLATFORM,
+        download=Downloads(),
+        **{"offline": False, **how},
+    )
+    return resolver.ensure([name], ([] if said is None else said).append)[name]
+
+
+def test_what_cannot_be_downloaded_comes_out_of_its_package_once(
+    tmp_path: Path, distribution: Path
+) -> None:
+    said: list[str] = []
+    program = ensured(tmp_path, said=said)
+    assert "1.1.5" in program.read_text()
+    assert "unpacked runc from its Debian package" in said
+    assert (program.parent / "origin").read_text() == "Debian package\n"
+    script(distribution / "apt-get", "exit 100")
+    assert ensured(tmp_path) == program
+
+
+def test_a_program_with_libraries_is_kept_with_all_of_them_behind_its_launcher(
+    tmp_path: Path, distribution: Path
+) -> None:
+    script(
+        distribution / "apt-get",
+        f'echo "$*" >> {tmp_path}/asked; : > libmnl0.deb; : > iptables.deb',
+    )
+    script(
+        distribution / "dpkg-deb",
+        r"""
+        mkdir -p "$3/usr/sbin" "$3/usr/lib/any-linux-gnu"
+        printf '#!/bin/sh\necho "$1 v1.8.9 with $LD_LIBRARY_PATH"\n' > "$3/usr/sbin/xtables-nft-multi"
+        chmod +x "$3/usr/sbin/xtables-nft-multi"
+        """,
+    )
+    program = ensured(tmp_path, "iptables")
+    assert "download iptables libxtables12 libmnl0 libnftnl11" in (tmp_path / "asked").read_text()
+    # Called by a link, as a node does: the name says which of them, the libraries are found.
+    (tmp_path / "iptables-save").symlink_to(program)
+    said = subprocess.run([tmp_path / "iptables-save"], capture_output=True, text=True, check=True)
+    libraries = program.parent / "root/usr/lib/any-linux-gnu"
+    assert said.stdout == f"iptables-save v1.8.9 with {libraries}\n"
+
+
+def test_lists_of_packages_are_fetched_when_there_are_none(
+    tmp_path: Path, distribution: Path
+) -> None:
+    script(
+        distribution / "apt-get",
+        f"""\
+        case "$*" in
+          *update*) : > {tmp_path}/updated;;
+          *download*) [ -e {tmp_path}/updated ] || exit 100; : > runc.deb;;
+        esac""",
+    )
+    assert ensured(tmp_path).is_file()
+
+
+def test_what_is_not_to_be_had_is_named_with_the_reason(
+    tmp_path: Path, distribution: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ToolError, match="GPU_CLUSTERS_OFFLINE=1 forbids fetching it"):
+        ensured(tmp_path, offline=True)
+    assert not (tmp_path / "asked").exists()
+    script(distribution / "dpkg-deb", PACKAGE.replace("1.1.5", "2.0.0"))
+    with pytest.raises(ToolError, match=r"runc \(Debian package\) says it is version 2\.0\.0"):
+        ensured(tmp_path)
+    script(distribution / "apt-get", "echo 'E: Unable to locate package runc' >&2; exit 100")
+    with pytest.raises(ToolError, match=r"Debian's package runc: .*Unable to locate.*install it"):
+        ensured(tmp_path)
+    # Others use the name of the program on PATH.
+    script(distribution / "busybox", "echo BusyBox v1.35.0")
+    with pytest.raises(ToolError, match="busybox"):
+        ensured(tmp_path, "busybox", offline=True)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolError, match=r"no apt-get and dpkg-deb .* install runc"):
+        debian_packages.unpack(TOOLS["runc"], tmp_path)
