@@ -1,12 +1,15 @@
-"""Simulated hosts at unlucky moments: what ends with a host has ended, and nobody complains or gives up."""
+"""Simulated hosts at unlucky moments: what ends has ended, nothing stays open, nobody gives up."""
 
 from __future__ import annotations
 
+import array
 import asyncio
 import ctypes
 import errno
 import os
 import socket
+import struct
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from lab.hosts.host import Host
 from lab.hosts.identity import ensure_identity
 from lab.hosts.machine import Machine
 from lab.hosts.model import HostsError
+from lab.hosts.request import receive
 from lab.hosts.ssh.door import Door
 from lab.hosts.systemd import units
 from lab.hosts.systemd.services import Services
@@ -215,3 +219,48 @@ def test_inotify_that_others_have_now_is_waited_for(monkeypatch: pytest.MonkeyPa
         Watcher()
     monkeypatch.setattr(writes, "_PATIENCE_SECONDS", PATIENCE_SECONDS)
     Watcher().close()
+
+
+def _of(*numbers: int) -> bytes:
+    return struct.pack("!III", *numbers)
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "ends"),
+    [
+        (_of(5, 0, 0), b"abcde", True),
+        (_of(5, 1, 0), b"abcde", True),
+        (_of(5, 9, 0), b"a\0b\0c", True),
+        (_of(3, 3, 0), b"a\0b", True),
+        (_of(2**31, 2, 0), b"", True),
+        (_of(400, 2, 0), b"a\0b", True),
+        (b"short", b"", True),
+        (_of(400, 2, 0), b"a\0b", False),  # nobody waits for the rest
+    ],
+)
+@pytest.mark.parametrize("streams", [3, 2])
+def test_streams_of_a_broken_request_are_closed(
+    header: bytes, body: bytes, streams: int, *, ends: bool
+) -> None:
+    async def received() -> object:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            rights = array.array("i", [write] * streams)
+            theirs.sendmsg([header], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            theirs.sendall(body)
+            if ends:
+                theirs.shutdown(socket.SHUT_WR)
+            return await asyncio.wait_for(receive(ours), 60 if ends else 0.2)
+
+    read, write = os.pipe()
+    try:
+        assert asyncio.run(received()) is None
+    except TimeoutError:
+        assert not ends
+    os.close(write)
+    # Who reads sees the end once nobody has the other side.
+    reader = threading.Thread(target=os.read, args=(read, 1), daemon=True)
+    reader.start()
+    reader.join(5)
+    assert not reader.is_alive()
+    os.close(read)

@@ -1,7 +1,8 @@
-"""Starting, stopping and repairing the server of simulated hosts."""
+"""Starting, stopping and repairing the server of simulated hosts; their ports; machines installed anew."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import signal
@@ -16,11 +17,11 @@ import psutil
 import pytest
 
 import lab.hosts
-from lab.hosts import faults, injecting
+from lab.hosts import faults, injecting, ports
 from lab.hosts.__main__ import main
 from lab.hosts.folder import HostsFolder
 from lab.hosts.model import HostsError, HostSpec
-from tests.fixtures.hosts import SimulatedHost
+from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.waiting import eventually
 
 ONE = [HostSpec("hgx-01")]
@@ -265,3 +266,81 @@ def test_another_client_key_is_taken_over(folder: Path, tmp_path: Path) -> None:
     assert lab.hosts.status(folder).pid != before.pid
     with pytest.raises(asyncssh.PermissionDenied):
         run(folder, "hgx-01", "true")
+
+
+IDENTITY = "cat /proc/sys/kernel/random/boot_id; ls /sys/bus/pci/devices"
+
+
+def test_a_machine_installed_anew_has_nothing_but_its_hardware(
+    hosts: Hosts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (host,) = hosts()
+    host.run("sudo -n sh -c 'echo ours >/etc/ours'")
+    boot, *hardware = host.run(IDENTITY).stdout.splitlines()
+    with pytest.raises(HostsError, match=f"there is no host 'x' in .*; there are: .*{host.name}"):
+        lab.hosts.reinstall(host.folder, "x")
+
+    assert main(["reinstall", str(host.folder), host.name]) == 0
+    after = lab.hosts.status(host.folder).hosts[host.name]
+    assert capsys.readouterr().out == f"{after.host_key}\n"
+    assert (after.address, after.port) == (host.endpoint.address, host.endpoint.port)
+    assert after.host_key != host.endpoint.host_key
+    assert after.bmc == host.endpoint.bmc
+
+    anew = SimulatedHost(host.name, host.folder, after, host.client_key)
+    assert anew.run("test -e /etc/ours").returncode == 1
+    new_boot, *new_hardware = anew.run(IDENTITY).stdout.splitlines()
+    assert new_boot != boot
+    assert new_hardware == hardware
+    assert anew.run("virsh list --all").returncode == 127, "bare: libvirt is not installed"
+
+
+ANOTHER_SERVER = "from lab.hosts import ports; print(ports.listen('x', None).getsockname()[1])"
+
+
+@pytest.fixture
+def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where it is kept whose turn it is: here for this test alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "gpu-clusters" / "next-host-port"
+
+
+def chosen() -> int:
+    with ports.listen("hgx-01", None) as server:
+        return int(server.getsockname()[1])
+
+
+def test_a_port_that_was_let_go_is_the_last_that_any_server_comes_to(turns: Path) -> None:
+    first = chosen()
+    done = subprocess.run(
+        [sys.executable, "-c", ANOTHER_SERVER], capture_output=True, text=True, timeout=120
+    )
+    second, third = int(done.stdout), chosen()
+    # Those between are taken by others, who have them in a row.
+    steps = [(later - first) % 6000 for later in (second, third)]
+    assert 0 < steps[0] < steps[1]
+
+
+def test_ports_that_others_have_or_only_hold_are_passed_over(turns: Path) -> None:
+    with contextlib.ExitStack() as others:
+        taken = [others.enter_context(ports.listen("x", None)).getsockname()[1] for _ in range(300)]
+        turns.write_text(str(taken[0]))
+        free = chosen()
+        assert free not in taken
+        held = others.enter_context(socket.socket())
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", free))
+        turns.write_text(str(free))
+        assert chosen() != free
+
+
+@pytest.mark.parametrize("turn", ["32000", "not a port", None])
+def test_after_the_last_port_and_without_a_turn_there_are_ports_all_the_same(
+    turns: Path, turn: str | None
+) -> None:
+    if turn is None:
+        turns.parent.write_text("a file where the folder belongs")
+    else:
+        chosen()
+        turns.write_text(turn)
+    assert chosen() in range(26000, 32000)
