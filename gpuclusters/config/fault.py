@@ -101,7 +101,8 @@ def render_path(path: Path) -> str:
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    """A JSON text that is quoted, at most so long."""
+    return text if len(text) <= _LONGEST else f'{text[:_LONGEST]}…"'
 
 
 def is_secret(path: Path, value: object = None) -> bool:
