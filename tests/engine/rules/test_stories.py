@@ -1,7 +1,8 @@
 """What the engine decides, with a provider in memory: the stories of `stories.yaml`.
 
-A story is a list of runs. A resource of a program is its name and what it has besides. `failing` and `unhealthy` hold
-for one run; what is then said of its end is checked: the calls of the provider, what is in the state, what was told.
+A story is a list of runs. A resource of a program is its name and what it has besides. `failing` and
+`unhealthy` hold for one run; what is then said of its end is checked: the calls of the provider, what is
+in the state, what was told.
 """
 
 from __future__ import annotations
