@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Literal
 import psutil
 
 from tests.docs.pages import DOCS, blocks
-from tests.e2e.conftest import SILENCE_SECONDS, Checkout, kubectl, told
+from tests.e2e.conftest import SILENCE_SECONDS, Checkout, kubectl
 
 STARTS = "(creating|updating|deleting|replacing|creating replacement|deleting original)"
 ENDS = "(created|updated|deleted|replaced|created replacement|deleted original)"
@@ -41,6 +42,34 @@ class Kill:
     by_hand: str = ""
     """Repaired with the commands of docs/recover.md, given for this release (`NAMESPACE/NAME`); else the next
     `gpu-clusters up` does it."""
+
+
+def told(process: subprocess.Popen[str]) -> Iterator[str]:
+    """The lines that a run prints; one that is silent for long has to say where it waits."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    hangs = threading.Event()
+
+    def ask() -> None:
+        hangs.set()
+        # Python prints what all threads do: see PYTHONFAULTHANDLER in the environment.
+        for one in (*psutil.Process(process.pid).children(recursive=True), process):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.send_signal(signal.SIGABRT)
+
+    while True:
+        watch = threading.Timer(SILENCE_SECONDS, ask)
+        watch.daemon = True
+        watch.start()
+        line = process.stdout.readline()
+        watch.cancel()
+        if not line:
+            break
+        lines.append(line)
+        if not hangs.is_set():
+            yield line
+    text = "".join(lines)[-20000:]
+    assert not hangs.is_set(), f"the run said nothing for {SILENCE_SECONDS} s:\n{text}"
 
 
 def kill_at(process: subprocess.Popen[str], kills: Sequence[Kill]) -> Kill | None:
@@ -145,40 +174,25 @@ def _providers(dev: Checkout) -> list[psutil.Process]:
 
 
 def by_hand(dev: Checkout, release: str) -> None:
-    """What docs/recover.md says, as it says it, for this release; but for the `up`, which comes next."""
+    """What docs/recover.md says under "By hand", for this release; but for the `up`, which comes next."""
+    page = DOCS / "recover.md"
+    lines = page.read_text(encoding="utf-8").splitlines()
+    begin = lines.index("### By hand")
+    end = next(n for n, line in enumerate(lines) if n > begin and line.startswith("## "))
+    text = "\n".join(block.text for block in blocks(page) if begin < block.line < end)
     namespace, name = release.split("/")
     of_page = {"--stack prod": "", "kata-system": namespace, "name=kata-deploy": f"name={name}"}
-    for theirs in of_page:
-        assert any(theirs in line for line in documented()), theirs
-    lines = documented()
     for theirs, ours in of_page.items():
-        lines = [line.replace(theirs, ours) for line in lines]
+        assert theirs in text
+        text = text.replace(theirs, ours)
     # Not `ps`, which looks at all of this computer, and not the `up`, which the caller begins.
     skipped = ("ps ", "pulumi up ")
-    commands = [shlex.split(line) for line in lines if not line.startswith(skipped)]
+    commands = [shlex.split(line) for line in text.splitlines() if not line.startswith(skipped)]
     assert {"cancel", "refresh", "delete"} <= {command[1] for command in commands}
     for program, *arguments in commands:
         if program == "pulumi":
             done = dev.engine(*arguments)
         else:
-            done = subprocess.run(
-                [str(kubectl()), *arguments, "--kubeconfig", str(dev.lab / "kubeconfig")],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            words = [str(kubectl()), *arguments, "--kubeconfig", str(dev.lab / "kubeconfig")]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{program} {arguments}: {done.stdout}{done.stderr}"
-
-
-def documented() -> list[str]:
-    """The commands below "By hand" in docs/recover.md."""
-    page = DOCS / "recover.md"
-    lines = page.read_text(encoding="utf-8").splitlines()
-    begin = lines.index("### By hand")
-    end = next(n for n, line in enumerate(lines) if n > begin and line.startswith("## "))
-    return [
-        line
-        for block in blocks(page)
-        if begin < block.line < end
-        for line in block.text.splitlines()
-    ]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpuclusters.container_api.client import Answer, ContainerApi
+from gpuclusters.container_api.client import Answer
 from lab import issuer
-from lab.control_plane.kube import KubeApi
-from lab.control_plane.layout import Layout
-from lab.control_plane.ports import kept
-from tests.e2e.conftest import Checkout
+from tests.e2e.conftest import Checkout, checkout
 from tests.e2e.story import (
     Tenants,
     computed_in_containers,
@@ -25,26 +23,23 @@ from tests.fixtures.waiting import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
-COMMITTED = [1, 5, 12, 14]
-"""Of the layout 4, 2, 1, 1."""
-KUBELET_DROP_IN = "/etc/kubernetes/kubelet.conf.d/50-gpu-clusters.conf"
+KUBELET = "/etc/kubernetes/kubelet.conf.d/50-gpu-clusters.conf"
+BINDING = (
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    "/gpu-clusters-tenant-pods"
+)
 
 
-def test_a_second_up_changes_nothing_and_says_so_between_its_first_line_and_what_to_try(
-    cluster: Checkout,
-) -> None:
-    before = (cluster.folder / "Pulumi.dev.yaml").read_bytes()
-    printed = cluster.up()
-    assert (cluster.folder / "Pulumi.dev.yaml").read_bytes() == before
-    lines = printed.splitlines()
-    assert lines[0].startswith("engine: embedded")
-    assert "no changes: everything is as the configuration says" in lines
-    assert re.search(r"kubeconfig\s", printed)
-    assert "try" in lines
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """As it is committed but for the other types, up; the tests follow one another."""
+    with checkout(tmp_path_factory.mktemp("e2e"), "caas") as made:
+        made.up()
+        yield made
 
 
-def test_the_cluster_is_what_the_configuration_says(cluster: Checkout) -> None:
-    tenancies = cluster.kubectl("get", "tenancies")["items"]
+def test_machines_and_cluster_are_what_the_configuration_says(dev: Checkout) -> None:
+    tenancies = dev.kubectl("get", "tenancies")["items"]
     assert {t["metadata"]["name"]: t["spec"]["gpus"] for t in tenancies} == {
         "acme": 4,
         "globex": 8,
@@ -52,46 +47,31 @@ def test_the_cluster_is_what_the_configuration_says(cluster: Checkout) -> None:
     for tenancy in tenancies:
         conditions = {c["type"]: c["status"] for c in tenancy["status"]["conditions"]}
         assert conditions["Ready"] == "True"
-    (runtime,) = cluster.kubectl("get", "runtimeclasses")["items"]
-    assert runtime["metadata"]["name"] == "kata-qemu-nvidia-gpu"
-    assert runtime["overhead"]["podFixed"]["memory"] == "10Gi"
-    quota = cluster.kubectl("get", "resourcequota", "tenant", "-n", "tenant-acme")
+    quota = dev.kubectl("get", "resourcequota", "tenant", "-n", "tenant-acme")
     assert quota["status"]["hard"]["requests.nvidia.com/pgpu"] == "4"
-    policies = cluster.kubectl("get", "ciliumnetworkpolicies", "-n", "tenant-acme")["items"]
+    policies = dev.kubectl("get", "ciliumnetworkpolicies", "-n", "tenant-acme")["items"]
     assert {p["metadata"]["name"] for p in policies} == {"isolate"}
+    dev.comes_to([1, 5, 12, 14], "hgx-01", "hgx-02")
+    for host in ("hgx-01", "hgx-02"):
+        spec = json.loads(dev.on_host(host, "sudo -n cat /etc/cdi/nvidia.com-pgpu.json"))
+        assert [device["name"] for device in spec["devices"]] == [str(n) for n in range(1, 9)]
+    key = (dev.lab / "ssh" / "id_ed25519").read_text().splitlines()[2]
+    dev.not_in_state(key, "client-key-data")
 
 
-@pytest.mark.parametrize("host", ["hgx-01", "hgx-02"])
-def test_each_machine_has_its_partitions_active_and_its_gpus_described(
-    cluster: Checkout, host: str
+def test_an_up_with_nothing_to_do_says_so_and_every_output_that_pods_of_kata_are_played(
+    dev: Checkout,
 ) -> None:
-    assert cluster.comes_to(host, COMMITTED) == COMMITTED
-    spec = json.loads(cluster.on_host(host, "sudo -n cat /etc/cdi/nvidia.com-pgpu.json"))
-    assert spec["kind"] == "nvidia.com/pgpu"
-    assert [device["name"] for device in spec["devices"]] == [str(n) for n in range(1, 9)]
-    for device in spec["devices"]:
-        (node,) = device["containerEdits"]["deviceNodes"]
-        assert re.fullmatch(r"/dev/vfio/\d+", node["path"])
+    every_output_says_once_what_stands_for_kata(Tenants.of(dev))
 
 
-def test_a_host_file_changed_by_hand_is_named_by_a_refresh_and_put_back(dev: Checkout) -> None:
-    path = KUBELET_DROP_IN
-    before = dev.on_host("hgx-02", f"sudo -n cat {path}")
-    dev.on_host("hgx-02", f"sudo -n sh -c 'echo runtimeRequestTimeout: 2m >> {path}'")
-    shown = dev.run("preview", "--refresh", "--expect-no-changes")
-    assert shown.returncode == 7
-    assert re.search(r"~ .*hgx-02-kubelet update", shown.stdout), shown.stdout
-    assert re.search(r"~ 1 to update\n *\d+ unchanged", shown.stdout), shown.stdout
-    dev.up("--refresh")
-    assert dev.on_host("hgx-02", f"sudo -n cat {path}") == before
-    dev.restored = True
-
-
-def test_verify_reports_a_door_that_somebody_opened(dev: Checkout, tmp_path: Path) -> None:
-    binding = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
-    layout = Layout.of(dev.lab)
-    with KubeApi(layout, kept(layout.ports)["kube-apiserver"]) as api:
-        api.delete(f"{binding}/gpu-clusters-tenant-pods")
+def test_a_file_changed_and_a_door_opened_by_hand_are_told_and_put_back(
+    dev: Checkout, tmp_path: Path
+) -> None:
+    before = dev.on_host("hgx-02", f"sudo -n cat {KUBELET}")
+    dev.on_host("hgx-02", f"sudo -n sh -c 'echo runtimeRequestTimeout: 2m >> {KUBELET}'")
+    with dev.api() as api:
+        api.delete(BINDING)
 
     def opened() -> str:
         done = dev.run("verify", "--level", "isolation", "--evidence", str(tmp_path))
@@ -103,37 +83,38 @@ def test_verify_reports_a_door_that_somebody_opened(dev: Checkout, tmp_path: Pat
 
     verdict = eventually(opened, "a pod that is let in")
     assert re.fullmatch(r"[1-9]\d* of \d+ attempts succeeded.*: isolation does not hold", verdict)
+    shown = dev.run("preview", "--refresh", "--expect-no-changes")
+    assert shown.returncode == 7
+    assert re.search(r"~ .*hgx-02-kubelet update", shown.stdout), shown.stdout
+    assert re.search(r"\+ 1 to create\n *~ 3 to update\n *\d+ unchanged", shown.stdout)
     dev.up("--refresh")
-    dev.restored = True
-    done = dev.run("verify", "--level", "isolation", "--evidence", str(tmp_path))
-    assert done.returncode == 0, done.stdout
+    assert dev.on_host("hgx-02", f"sudo -n cat {KUBELET}") == before
 
 
-def test_an_up_that_ends_with_the_proof_shows_in_containers_of_every_size_that_gpus_compute(
-    dev: Checkout,
+def test_the_story_of_two_tenants_after_which_nothing_is_left_to_do(
+    dev: Checkout, tmp_path: Path
 ) -> None:
-    # One board in one piece, so that 8 GPUs are possible too.
-    layouts = {"hgx-01": [8], "hgx-02": [4, 2, 1, 1]}
-    nodes = [{"name": name, "partition-layout": layout} for name, layout in layouts.items()]
-    proof = {"tenant": "globex", "image": "lab.local/python:1", "after-up": True}
-    dev.configure(partition_layout="mixed", nodes=nodes, proof=proof)
-    dev.up()
-    computed_in_containers(Tenants.of(dev), dev.folder / "evidence", sizes=(1, 2, 4, 8))
+    two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(Tenants.of(dev), tmp_path)
 
 
-def test_a_tenant_whom_nobody_declared_gets_a_tenancy_by_asking_where_that_is_allowed(
+def test_an_up_ends_with_the_proof_and_a_tenant_whom_nobody_declared_gets_a_tenancy_by_asking(
     dev: Checkout,
 ) -> None:
     def call(who: str, method: str, path: str, body: Any = None) -> Answer:
-        return api().call(method, path, issuer.token(dev.lab / "issuer", who, 600), body)
-
-    def api() -> ContainerApi:
-        return Tenants.of(dev).api  # whose pod is another one after a change of its settings
+        api = Tenants.of(dev).api  # whose pod is another one after a change of its settings
+        return api.call(method, path, issuer.token(dev.lab / "issuer", who, 600), body)
 
     assert call("initech", "GET", "/v1/tenancy").status == 403
-    template = {"most": 1, "gpus": 1, "images": {"allowed": ["registry.example.com"]}}
-    dev.configure(tenants_on_demand=template)
+    # One board in one piece, so that 8 GPUs are possible too.
+    layouts = {"hgx-01": [8], "hgx-02": [4, 2, 1, 1]}
+    dev.configure(
+        partition_layout="mixed",
+        nodes=[{"name": name, "partition-layout": layout} for name, layout in layouts.items()],
+        proof={"tenant": "globex", "image": "lab.local/python:1", "after-up": True},
+        tenants_on_demand={"most": 1, "gpus": 1, "images": {"allowed": ["registry.example.com"]}},
+    )
     dev.up()
+    computed_in_containers(Tenants.of(dev), dev.folder / "evidence", sizes=(1, 2, 4, 8))
 
     body = {"image": "registry.example.com/train:1", "gpus": 1}
     answers = []
@@ -148,26 +129,21 @@ def test_a_tenant_whom_nobody_declared_gets_a_tenancy_by_asking_where_that_is_al
     assert made["spec"]["namespace"] == "tenant-initech"
     assert made["spec"]["quota"]["hard"]["requests.nvidia.com/pgpu"] == "1"
     refused = call("hooli", "GET", "/v1/tenancy")
-    assert (refused.status, refused.body["title"]) == (
-        403,
-        "The token's tenant has no tenancy here",
-    )
+    assert refused.status == 403
+    assert refused.body["title"] == "The token's tenant has no tenancy here"
     assert "all 1 on demand are taken" in refused.body["detail"]
 
-    # Neither Pulumi nor drift minds, and what a hostile tenant would try is tried as this one too.
-    assert dev.plan("--refresh") == []
+    # Neither Pulumi nor drift minds.
     found = dev.run("drift")
     assert found.returncode == 0, found.stdout
     (container,) = call("initech", "GET", "/v1/containers").body["items"]
 
     # Without the template it goes, but not while it has GPUs.
     def leased() -> bool:
-        holders = [(s.get("holder") or {}).get("tenant") for s in Tenants.of(dev).leases().values()]
-        return "initech" in holders
+        return bool(Tenants.of(dev).held_by("initech"))
 
     eventually(leased, "a GPU of initech")
     dev.reset()
-    dev.only("caas")
     done = dev.run("up")
     assert done.returncode != 0
     assert "tenant initech: it still holds GPUs" in done.stdout + done.stderr
@@ -178,57 +154,15 @@ def test_a_tenant_whom_nobody_declared_gets_a_tenancy_by_asking_where_that_is_al
     assert call("initech", "GET", "/v1/tenancy").status == 403
 
 
-def test_wrong_configuration_ends_with_all_faults_before_anything_starts(
-    cluster: Checkout,
-) -> None:
-    cluster.configure(partition_layout=[3, 5], nodes=[{"name": "hgx_01"}], tenant=[])
-    try:
-        for verb in ("up", "preview"):
-            done = cluster.run(verb)
-            assert done.returncode == 2
-            for part in ("caas.partition-layout", "caas.nodes[0].name", "caas.tenant"):
-                assert part in done.stderr, done.stderr
-            assert "Traceback" not in done.stderr
-    finally:
-        cluster.reset()
-
-
-def test_no_secret_of_the_lab_stands_in_clear_in_its_state(cluster: Checkout) -> None:
-    key = (cluster.lab / "ssh" / "id_ed25519").read_text().splitlines()[2]
-    kept = list((cluster.lab / "state").rglob("*.json"))
-    assert kept
-    for path in kept:
-        if path.is_file():
-            text = path.read_text(errors="replace")
-            assert key not in text, path
-            assert "client-key-data" not in text, path
-
-
-def test_every_output_says_that_pods_of_kata_are_played(cluster: Checkout, tmp_path: Path) -> None:
-    every_output_says_once_what_stands_for_kata(Tenants.of(cluster), tmp_path)
-
-
-def test_the_story_of_two_tenants_after_which_nothing_is_left_to_do(
-    cluster: Checkout, tmp_path: Path
-) -> None:
-    two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(Tenants.of(cluster), tmp_path)
-
-
-def test_destroy_removes_what_up_made_from_hosts_and_cluster(cluster: Checkout) -> None:
-    dev = cluster  # the last test: nothing is left
+def test_destroy_removes_what_up_made_from_hosts_and_cluster(dev: Checkout) -> None:
     dev.destroy()
     assert dev.on_host("hgx-01", "sudo -n virsh list --all --name").split() == []
     assert "intel_iommu" not in dev.on_host("hgx-01", "cat /boot/grub/grub.cfg")
     assert "nvidia.com-pgpu.json" not in dev.on_host("hgx-01", "ls /etc/cdi || true")
     names = {n["metadata"]["name"] for n in dev.kubectl("get", "namespaces")["items"]}
     assert not {name for name in names if name.startswith(("tenant-", "gpu-clusters-"))}
-    assert cluster_wide(dev) == []
-
-
-def cluster_wide(dev: Checkout) -> list[str]:
-    """What of ours is left in the cluster outside of namespaces."""
     kinds = "clusterroles,clusterrolebindings,customresourcedefinitions,validatingadmissionpolicies"
-    found = dev.kubectl("get", kinds)["items"]
-    names = [item["metadata"]["name"] for item in found]
+    left = {item["metadata"]["name"] for item in dev.kubectl("get", kinds)["items"]}
     # The lab has roles of its own, for what plays kubelets.
-    return [n for n in names if "gpu-clusters" in n and not n.startswith("gpu-clusters-kubelet")]
+    lab = "gpu-clusters-kubelet"
+    assert not [n for n in left if "gpu-clusters" in n and not n.startswith(lab)]

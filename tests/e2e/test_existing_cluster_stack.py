@@ -18,7 +18,7 @@ import yaml
 from gpuclusters.gpu_operator import objects
 from lab import tools
 from tests.e2e.conftest import SOURCE, Checkout, linked
-from tests.engine.warmkit import WarmProject, warm_project
+from tests.engine.warmkit import warm_project
 from tests.fixtures.control_plane import KubeCluster
 from tests.lab.nodes.real_lab import BUILD_SECONDS, found_cluster, only_where_possible
 
@@ -60,16 +60,16 @@ class World:
     def node(self) -> dict[str, Any]:
         return self.get(f"/api/v1/nodes/{NODE}")
 
-    def gpus(self) -> dict[str, str]:
-        """What the node offers of them."""
+    def comes_up(self, gpus: dict[str, str], default_runtime: str) -> None:
+        """What the node offers, and whether NVIDIA's toolkit is told to make its runtime the default."""
+        self.dev.up("--yes")
         found: Mapping[str, str] = self.node()["status"]["allocatable"]
-        return {k: v for k, v in found.items() if k.startswith("nvidia.com/") and v != "0"}
-
-    def default_runtime(self) -> str:
-        """Whether NVIDIA's toolkit is told to make its runtime the default."""
+        offered = {k: v for k, v in found.items() if k.startswith("nvidia.com/") and v != "0"}
+        assert offered == gpus
         (policy,) = self.get("/apis/nvidia.com/v1/clusterpolicies")["items"]
         env = {one["name"]: one["value"] for one in policy["spec"]["toolkit"]["env"]}
-        return str(env["NVIDIA_RUNTIME_SET_AS_DEFAULT"])
+        assert env["NVIDIA_RUNTIME_SET_AS_DEFAULT"] == default_runtime
+        self.dev.up_again()
 
     def names(self) -> dict[str, set[str]]:
         """All objects of some collections, with their namespaces."""
@@ -79,16 +79,14 @@ class World:
             found[path] = {f"{m.get('namespace', '')}/{m['name']}" for m in metadata}
         return found
 
-    def configure(self, *, default_runtime: bool, mig: str = "") -> None:
+    def configure(self, *, default_runtime: bool, **pool: Any) -> None:
         """The committed stack of such a cluster, for this node and with the chart as a file."""
         document = yaml.safe_load((SOURCE / "tests/stacks/Pulumi.existing.yaml").read_text())
         section = document["config"]["gpu-clusters:rke2"]
         section["kubernetes"]["default-runtime"] = default_runtime
         gpu = {"product": "a100-sxm4-80gb", "count": 8}
-        section["pools"] = [{"name": "a", "nodes": [NODE], "gpu": gpu}]
-        if mig:
-            section["pools"][0]["mig"] = mig
-        else:
+        section["pools"] = [{"name": "a", "nodes": [NODE], "gpu": gpu, **pool}]
+        if not pool:
             section["sharing"] = {"kind": "none"}
         chart = self.dev.folder / CHART
         digest = hashlib.sha256(chart.read_bytes()).hexdigest()
@@ -99,54 +97,42 @@ class World:
         file.write_text(yaml.safe_dump(kept))
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("found")
-    with found_cluster(folder / "theirs", NODE) as found, warm_project() as warm:
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A stack with the cluster's kubeconfig as its secret, and the chart as a file."""
+    with found_cluster(tmp_path / "theirs", NODE) as found, warm_project() as warm:
         with found.cluster.api() as api:
             api.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, **OWNERS}})
-        dev = declared(linked(folder / "project"), folder / "ours", warm, found.cluster)
-        yield World(dev, found.cluster)
-
-
-def declared(project: Path, own: Path, warm: WarmProject, cluster: KubeCluster) -> Checkout:
-    """A stack with the cluster's kubeconfig as its secret, and the chart as a file."""
-    state = own / "state"
-    state.mkdir(parents=True)
-    extra = {
-        "PULUMI_BACKEND_URL": f"file://{state}",
-        "PULUMI_CONFIG_PASSPHRASE": "gpu-clusters-lab",
-    }
-    dev = Checkout(project, own, extra, warm=warm)
-    chart = (tools.resolve("helm"), "package", SOURCE / "lab/charts/gpu-operator", "-d", own)
-    subprocess.run(chart, capture_output=True, check=True)
-    (archive,) = own.glob("*.tgz")
-    archive.rename(project / CHART)
-    World(dev, cluster).configure(default_runtime=False)
-    kubeconfig = cluster.kubeconfig.read_text()
-    secret = ("config", "set", "--secret", "gpu-clusters:kubeconfig", kubeconfig)
-    for command in (("stack", "init"), secret):
-        done = dev.engine(*command)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return dev
+        own = tmp_path / "ours"
+        state = own / "state"
+        state.mkdir(parents=True)
+        dev = Checkout(linked(tmp_path / "project"), own, warm)
+        chart = (tools.resolve("helm"), "package", SOURCE / "lab/charts/gpu-operator", "-d", own)
+        subprocess.run(chart, capture_output=True, check=True)
+        (archive,) = own.glob("*.tgz")
+        archive.rename(dev.folder / CHART)
+        dev.extra["PULUMI_BACKEND_URL"] = f"file://{state}"
+        dev.extra["PULUMI_CONFIG_PASSPHRASE"] = "gpu-clusters-lab"
+        made = World(dev, found.cluster)
+        made.configure(default_runtime=False)
+        kubeconfig = found.cluster.kubeconfig.read_text()
+        secret = ("config", "set", "--secret", "gpu-clusters:kubeconfig", kubeconfig)
+        for command in (("stack", "init"), secret):
+            done = dev.engine(*command)
+            assert done.returncode == 0, done.stdout + done.stderr
+        yield made
 
 
 def test_the_operator_comes_up_changes_and_goes_and_the_cluster_is_its_owners_again(
     world: World,
 ) -> None:
     before, metadata = world.names(), world.node()["metadata"]
-    world.dev.up("--yes")
-    assert world.gpus() == {"nvidia.com/gpu": "8"}
-    assert world.default_runtime() == "false"
+    world.comes_up({"nvidia.com/gpu": "8"}, "false")
     key = yaml.safe_load(world.cluster.kubeconfig.read_text())["users"][0]["user"]
     assert key["client-key-data"] not in str(world.dev.state())
-    world.dev.up_again()
 
     world.configure(default_runtime=True, mig="all-1g.10gb")
-    world.dev.up("--yes")
-    assert world.gpus() == {"nvidia.com/mig-1g.10gb": "56"}
-    assert world.default_runtime() == "true"
-    world.dev.up_again()
+    world.comes_up({"nvidia.com/mig-1g.10gb": "56"}, "true")
 
     world.dev.destroy()
     after, left = world.names(), world.node()["metadata"]

@@ -14,16 +14,8 @@ import pytest
 import yaml
 
 from lab.hosts import faults, injecting
-from tests.e2e.conftest import Checkout, checkout, settled
-from tests.e2e.drifting_labs import (
-    KUBELET,
-    by_hand_in_the_cluster,
-    by_hand_on_the_machines,
-    check,
-    drift,
-    state_of,
-    told,
-)
+from tests.e2e.conftest import Checkout, checkout
+from tests.e2e.drifting import by_hand, check, drift, told
 from tests.e2e.killing import ENDS, Kill, up_through_kills
 
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
@@ -37,40 +29,54 @@ KILLS = (
     Kill("Release", "everything", seconds=0.5),  # Helm is at work
     Kill("TenancyPolicy", "engine"),
 )
+BOTH = ("hgx-01", "hgx-02")
 COMMITTED = [1, 5, 12, 14]
 """Of the layout 4, 2, 1, 1."""
 PAIRS = [3, 4, 5, 6]
+# Changes nothing but files on the machines, so that what fails there is all that the test waits for.
+LONGER = {"source": "lab", "kubelet": {"runtime-request-timeout-seconds": 2040}}
+KUBELET = "/etc/kubernetes/kubelet.conf.d/50-gpu-clusters.conf"
+BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """The lab of all tests here."""
-    with checkout(tmp_path_factory.mktemp("kill")) as dev:
-        dev.only("caas")
-        met = up_through_kills(dev, KILLS)
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """The lab of all tests here, which follow one another."""
+    with checkout(tmp_path_factory.mktemp("kill"), "caas") as made:
+        met = up_through_kills(made, KILLS)
         assert len(met) >= len(KILLS) - 1, met
-        yield dev
+        yield made
 
 
-def test_an_up_killed_at_every_kind_of_step_converges(cluster: Checkout) -> None:
-    settled(cluster)
+def test_an_up_killed_at_every_kind_of_step_converges(dev: Checkout) -> None:
+    assert dev.plan("--refresh") == []
+    urns = [resource["urn"] for resource in dev.state()]
+    assert len(set(urns)) == len(urns)
+    assert len([urn for urn in urns if ":FabricPartitions::" in urn]) == 2
+    dev.comes_to(COMMITTED, *BOTH)
+    dev.unharmed(*BOTH)
+    for host in BOTH:
+        # Written whole or not at all: no temporary file of a killed write is left.
+        assert dev.on_host(host, "ls -A /etc/cdi").split() == ["nvidia.com-pgpu.json"]
 
 
-def kinds(steps: list[dict[str, object]]) -> list[str]:
-    """`op Class name` of each step."""
-    return sorted(
-        f"{s['op']} {str(s['urn']).rsplit('::', 2)[1].rsplit('$', 1)[-1].rsplit(':', 1)[-1]} "
-        f"{str(s['urn']).rsplit('::', 1)[-1]}"
-        for s in steps
-    )
+def failed(dev: Checkout, *named: str) -> None:
+    done = dev.run("up")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "Traceback" not in said
+    assert all(name in said for name in named), said
 
 
-def test_another_layout_updates_the_boards_in_place_and_a_partition_in_use_holds_up_its_board_alone(
-    dev: Checkout,
-) -> None:
+def request_timeout(dev: Checkout, host: str) -> str:
+    text = dev.on_host(host, f"sudo -n cat {KUBELET}")
+    return str(yaml.safe_load(text)["runtimeRequestTimeout"])
+
+
+def test_a_machine_with_a_partition_in_use_or_out_of_reach_fails_alone(dev: Checkout) -> None:
     folder = dev.lab / "hosts"
     dev.configure(partition_layout=[2, 2, 2, 2])
-    assert kinds(dev.plan()) == [
+    assert dev.plan() == [
         # The programs read which partitions may be leased; their pods carry the digest of the settings.
         "update ConfigMap system-api-settings",
         "update ConfigMap system-controllers-settings",
@@ -85,92 +91,52 @@ def test_another_layout_updates_the_boards_in_place_and_a_partition_in_use_holds
         "update TenancyPolicy globex-policy",
     ]
     injecting.set_partition_in_use(folder, "hgx-01", 1, "vm-acme")
-    try:
-        done = dev.run("up")
-        assert done.returncode == 1
-        said = done.stdout + done.stderr
-        assert "hgx-01" in said
-        assert "in use" in said
-        assert "Traceback" not in said
-        assert 1 in dev.active_partitions("hgx-01")
-        assert dev.comes_to("hgx-02", PAIRS) == PAIRS
-    finally:
-        injecting.set_partition_in_use(folder, "hgx-01", 1, None)
-    dev.up()
-    assert dev.comes_to("hgx-01", PAIRS) == dev.comes_to("hgx-02", PAIRS) == PAIRS
-    dev.reset()
-    dev.up()
-    assert dev.comes_to("hgx-01", COMMITTED) == dev.comes_to("hgx-02", COMMITTED) == COMMITTED
-    dev.restored = True
+    failed(dev, "hgx-01", "in use")
+    assert 1 in dev.active_partitions("hgx-01")
+    dev.comes_to(PAIRS, "hgx-02")
+    injecting.set_partition_in_use(folder, "hgx-01", 1, None)
 
-
-# Changes nothing but files on the machines, so that what fails there is all that the test waits for.
-LONGER = {"source": "lab", "kubelet": {"runtime-request-timeout-seconds": 2040}}
-
-
-def request_timeout(dev: Checkout, host: str) -> str:
-    text = dev.on_host(host, f"sudo -n cat {KUBELET}")
-    return str(yaml.safe_load(text)["runtimeRequestTimeout"])
-
-
-def test_a_machine_that_cannot_be_reached_fails_alone_and_one_with_another_key_gets_no_command(
-    dev: Checkout,
-) -> None:
     before = request_timeout(dev, "hgx-02")
-    folder = dev.lab / "hosts"
     dev.configure(kubernetes=LONGER)
-    for fault, told_as in (
-        (faults.RefuseConnections(), "hgx-02"),
-        (faults.WrongHostKey(), "is pinned for it"),
-    ):
-        injecting.inject(folder, "hgx-02", fault)
-        done = dev.run("up")
-        said = done.stdout + done.stderr
-        assert done.returncode == 1
-        assert told_as in said
-        assert "Traceback" not in said
-        injecting.clear(folder, "hgx-02")
-        assert request_timeout(dev, "hgx-01") == "2040s"
-        assert request_timeout(dev, "hgx-02") == before
+    injecting.inject(folder, "hgx-02", faults.RefuseConnections())
+    failed(dev, "hgx-02")
+    dev.comes_to(PAIRS, "hgx-01")
+    injecting.clear(folder, "hgx-02")
+    injecting.inject(folder, "hgx-02", faults.WrongHostKey())
+    failed(dev, "is pinned for it")
+    injecting.clear(folder, "hgx-02")
+    assert request_timeout(dev, "hgx-01") == "2040s"
+    assert request_timeout(dev, "hgx-02") == before, "a stranger got a command"
     dev.up()
     assert request_timeout(dev, "hgx-02") == "2040s"
-    dev.reset()
-    dev.up()
-    assert request_timeout(dev, "hgx-01") == request_timeout(dev, "hgx-02") == before
-    dev.restored = True
-
-
-BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 
 
 def test_a_machine_is_drained_installed_anew_and_brought_back_without_touching_the_others(
     dev: Checkout,
 ) -> None:
-    away = {"name": "hgx-02", "maintenance": "evict"}
-    dev.configure(nodes=[{"name": "hgx-01"}, away])
-    assert kinds(dev.plan()) == ["create NodeMaintenance hgx-02-maintenance"]
+    dev.reset()
+    dev.configure(nodes=[{"name": "hgx-01"}, {"name": "hgx-02", "maintenance": "evict"}])
     dev.up()
-    assert dev.kubectl("get", "node", "hgx-02")["spec"]["unschedulable"] is True
+    dev.comes_to(COMMITTED, *BOTH)
+    assert dev.nodes_of_api()["hgx-02"]["spec"]["unschedulable"] is True
 
     before = dev.on_host("hgx-01", BOOT_ID)
     assert dev.run("lab", "reinstall", "hgx-02").returncode == 0
-    steps = kinds(dev.plan())
+    steps = dev.plan()
     assert "update VfioBinding hgx-02-vfio" in steps
     assert [step for step in steps if "hgx-01" in step] == []
     dev.up()
-    assert dev.comes_to("hgx-02", COMMITTED) == COMMITTED
+    dev.comes_to(COMMITTED, "hgx-02")
     assert dev.on_host("hgx-01", BOOT_ID) == before
 
     dev.reset()
-    assert kinds(dev.plan()) == ["delete NodeMaintenance hgx-02-maintenance"]
+    assert dev.plan() == ["delete NodeMaintenance hgx-02-maintenance"]
     dev.up()
-    assert "unschedulable" not in dev.kubectl("get", "node", "hgx-02")["spec"]
-    dev.restored = True
+    assert "unschedulable" not in dev.nodes_of_api()["hgx-02"]["spec"]
 
 
-def test_after_all_that_nothing_has_drifted(cluster: Checkout) -> None:
-    before = state_of(cluster)
-    code, report = drift(cluster)
+def test_after_all_that_nothing_has_drifted(dev: Checkout) -> None:
+    code, report = drift(dev)
     found = (code, report["findings"], report["not_looked_at"])
     assert found == (0, [], []), json.dumps(report, indent=1)
     assert report["up_would"] == []
@@ -180,28 +146,27 @@ def test_after_all_that_nothing_has_drifted(cluster: Checkout) -> None:
     assert looked["tenants"] == 2
     assert looked["resources"] > 50
     assert looked["objects of Helm releases"] > 0
-    assert state_of(cluster) == before
 
 
-def test_drift_of_machines_tenants_and_helm_is_found_and_named(cluster: Checkout) -> None:
+def test_drift_of_machines_tenants_and_helm_is_found_and_named(dev: Checkout) -> None:
     # The controllers end with the first: they would put partitions back as they found them.
-    wanted = by_hand_in_the_cluster(cluster) | by_hand_on_the_machines(cluster)
-    before = state_of(cluster)
-    code, report = drift(cluster)
+    wanted = by_hand(dev, "of the cluster") | by_hand(dev, "of machines")
+    firmware = faults.FirmwareChanged(module=3, version="96.00.XX.66.66")
+    injecting.inject(dev.lab / "hosts", "hgx-01", firmware)
+    code, report = drift(dev)
     assert code == 1, json.dumps(report, indent=1)
     # A fabric manager that has started anew is told nothing yet, so that nothing is active either.
-    check(report, wanted, {"fabric.partition-inactive"})
+    changed = ("host.firmware-changed", "hgx-01", "HGX_FW_GPU_SXM_3")
+    check(report, wanted | {changed}, {"fabric.partition-inactive"})
     by = {one["id"]: one["changed_by"] for one in report["findings"]}
     assert "kubectl-patch" in by["helm.object-changed"]
     assert "kubectl-patch" in by["tenant.quota-changed"]
     up = {one["id"]: one["up_puts_it_back"] for one in report["findings"]}
     assert up["cdi.missing"] is up["vfio.unbound"] is True
     assert up["helm.object-missing"] is up["host.firmware-changed"] is False
-    assert state_of(cluster) == before, "a look wrote to the state"
-    file = cluster.folder / "report.json"
+    file = dev.folder / "report.json"
     file.write_text(json.dumps(report))
-    again = told(
-        drift(cluster, "--from", str(file), "--ignore", "host.unit-*", "--ignore", "*@hgx-01")[1]
-    )
+    ignored = ("--ignore", "host.unit-*", "--ignore", "*@hgx-01")
+    again = told(drift(dev, "--from", str(file), *ignored)[1])
     assert {one[1] for one in again} & {"hgx-01"} == set()
     assert "host.unit-failed" not in {one[0] for one in again}

@@ -11,7 +11,7 @@ from lab.nodes.network import token
 from tests.e2e.conftest import Checkout, checkout
 from tests.e2e.story import (
     Tenants,
-    computes_in_containers,
+    computed_in_containers,
     every_output_says_once_what_stands_for_kata,
     two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with,
 )
@@ -41,15 +41,10 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     assert this_machine.changed(before, after, nodes) == {}
 
 
-def test_every_output_says_that_runc_stands_for_kata(real: Checkout, tmp_path: Path) -> None:
-    every_output_says_once_what_stands_for_kata(Tenants.of(real), tmp_path)
-
-
-def test_gpus_compute_in_real_containers_that_a_tenant_asks_for(
-    real: Checkout, tmp_path: Path
-) -> None:
-    computes_in_containers(Tenants.of(real), tmp_path, sizes=(1, 2, 4))
-
-
-def test_the_story_of_two_tenants(real: Checkout, tmp_path: Path) -> None:
-    two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(Tenants.of(real), tmp_path)
+def test_the_story_of_two_tenants_whose_containers_compute(real: Checkout, tmp_path: Path) -> None:
+    tenants = Tenants.of(real)
+    every_output_says_once_what_stands_for_kata(tenants)
+    done = real.run("verify", "--level", "proof", "--evidence", str(tmp_path / "proof"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    computed_in_containers(tenants, tmp_path / "proof", sizes=(1, 2, 4))
+    two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(tenants, tmp_path / "isolation")

@@ -1,84 +1,90 @@
-"""One stack through two types: caas on a cluster that it makes with RKE2, then usernetes, which grows."""
+"""One lab and one stack through three types: caas on a cluster that it makes itself, usernetes, and rke2."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import time
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import asyncssh
 import pytest
 
-from lab.hosts import faults, injecting, journal
+from lab.hosts import faults, injecting
 from lab.hosts.rke2 import rke2_release
 from tests.e2e.conftest import Checkout, checkout
-from tests.e2e.test_usernetes_stack import offered, uuids
+from tests.fixtures.waiting import eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
 VERSION = "v1.35.7+rke2r1"
 KUBERNETES = {
     "source": "rke2",
     "version": VERSION,
     "artifacts": {"source": "download", "checksum": rke2_release.checksum(VERSION)},
-    "servers": [{"name": "cp-01"}],
+    "servers": [{"name": "cp-02"}],
     "cis-profile": True,
 }
-THIRD = {"host": "u7s-03", "number": 3}
-BACK_SECONDS = 240
-"""For what takes some seconds: a test waits for what it looks at, however slow the machine."""
+AS_OWNER = "sudo -n -H -u ubuntu"
+FOUR = {"nvidia.com/gpu": "4"}
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """The lab of all tests here: one server, one machine, one tenant; up."""
-    with checkout(tmp_path_factory.mktemp("types")) as dev:
-        dev.only("caas", "usernetes")
-        dev.configure(
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """The tests follow one another."""
+    with checkout(tmp_path_factory.mktemp("types"), "caas", "usernetes", "rke2") as made:
+        made.configure(
             kubernetes=KUBERNETES,
             nodes=[{"name": "hgx-01"}],
             tenants=[{"name": "acme", "gpus": 4}],
             proof=None,
         )
-        dev.up()
-        yield dev
+        made.up()
+        yield made
 
 
-def nodes(dev: Checkout) -> dict[str, dict[str, object]]:
-    """Taints, labels and whether it is Ready, of each node of the API."""
-    return {
-        node["metadata"]["name"]: {
-            "ready": {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"],
-            "control-plane": "node-role.kubernetes.io/control-plane" in node["metadata"]["labels"],
-            "taints": [taint["key"] for taint in node["spec"].get("taints", [])],
-        }
-        for node in dev.kubectl("get", "nodes")["items"]
+def changed_to(dev: Checkout, cluster_type: str) -> set[str]:
+    """Make it a cluster of another type; gives the classes of what goes, as a preview says it."""
+    dev.choose(cluster_type)
+    goes = {step.split()[1] for step in dev.plan() if step.startswith("delete ")}
+    dev.up()
+    return goes
+
+
+def without_rke2(dev: Checkout, *machines: str) -> None:
+    for host in machines:
+        left = "ls -d /var/lib/rancher/rke2 /usr/local/bin/rke2 2>/dev/null || true"
+        assert dev.on_host(host, left) == ""
+
+
+def uuids(dev: Checkout, host: str) -> set[str]:
+    """Those of the machine's GPUs, and those that its node container knows."""
+    shown = dev.on_host(host, "nvidia-smi --query-gpu=uuid --format=csv,noheader").split()
+    listed = dev.on_host(host, f"{AS_OWNER} docker exec usernetes-node nvidia-ctk cdi list")
+    known = {line.removeprefix("nvidia.com/gpu=") for line in listed.split()}
+    assert known == {*shown, "all"}
+    return set(shown)
+
+
+def test_tenants_get_kata_on_a_cluster_that_the_stack_makes(dev: Checkout) -> None:
+    nodes = {
+        name: (
+            {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"],
+            "node-role.kubernetes.io/control-plane" in node["metadata"]["labels"],
+            [taint["key"] for taint in node["spec"].get("taints", [])],
+        )
+        for name, node in dev.nodes_of_api().items()
     }
-
-
-def test_machines_join_and_get_kata_and_tenants(cluster: Checkout) -> None:
-    assert nodes(cluster) == {
-        "cp-01": {"ready": "True", "control-plane": True, "taints": ["CriticalAddonsOnly"]},
-        "hgx-01": {"ready": "True", "control-plane": False, "taints": []},
-    }
-    (tenancy,) = cluster.kubectl("get", "tenancies")["items"]
+    assert nodes == {"cp-02": ("True", True, ["CriticalAddonsOnly"]), "hgx-01": ("True", False, [])}
+    (tenancy,) = dev.kubectl("get", "tenancies")["items"]
     assert {c["type"]: c["status"] for c in tenancy["status"]["conditions"]}["Ready"] == "True"
-    assert cluster.comes_to("hgx-01", [1, 5, 12, 14]) == [1, 5, 12, 14]
-    for host in ("cp-01", "hgx-01"):
-        assert journal.read(cluster.lab / "hosts", host, "harm") == []
-
-
-def test_with_the_cis_profile_every_namespace_of_ours_says_what_its_pods_may(
-    cluster: Checkout,
-) -> None:
+    dev.comes_to([1, 5, 12, 14], "hgx-01")
+    dev.unharmed("cp-02", "hgx-01")
+    # With the CIS profile every namespace of ours says what its pods may.
     enforced = {
         item["metadata"]["name"]: item["metadata"]["labels"].get(
             "pod-security.kubernetes.io/enforce"
         )
-        for item in cluster.kubectl("get", "namespaces")["items"]
+        for item in dev.kubectl("get", "namespaces")["items"]
         if not item["metadata"]["name"].startswith(("kube-", "default"))
     }
     assert enforced == {
@@ -88,122 +94,102 @@ def test_with_the_cis_profile_every_namespace_of_ours_says_what_its_pods_may(
         "kata-system": "privileged",
         "tenant-acme": "restricted",
     }
+    dev.up_again()
 
 
-def test_a_second_up_with_a_look_at_everything_changes_nothing(cluster: Checkout) -> None:
-    cluster.up_again()
+def test_a_cluster_of_one_account_without_privileges_takes_its_place(dev: Checkout) -> None:
+    goes = changed_to(dev, "usernetes")
+    assert {"Rke2Node", "VfioBinding", "Release", "TenancyPolicy"} <= goes
+    assert not [r["urn"] for r in dev.state() if ":caas:" in r["urn"]]
+    without_rke2(dev, "cp-02", "hgx-01")
+    assert dev.gpus() == {"u7s-01": FOUR, "u7s-02": FOUR}
+    for host in ("u7s-01", "u7s-02"):
+        assert "rootless" in dev.on_host(host, f"{AS_OWNER} docker info")
+        assert uuids(dev, host)
+    dev.unharmed("u7s-01", "u7s-02")
+    dev.not_in_state("client-key-data", "kubeadm join")
 
 
-def goes(cluster: Checkout) -> set[str]:
-    """The classes of what an `up` would delete, as a preview says it."""
-    return {
-        step["oldState"]["type"].split(":")[-1] for step in cluster.plan() if step["op"] == "delete"
-    }
-
-
-def test_another_type_of_cluster_comes_and_this_one_goes(cluster: Checkout) -> None:
-    cluster.choose("usernetes")
-    assert {"Rke2Node", "VfioBinding", "Release", "TenancyPolicy"} <= goes(cluster)
-    cluster.up()
-    assert not [r["urn"] for r in cluster.state() if ":caas:" in r["urn"]]
-    assert offered(cluster) == {"u7s-01": "4", "u7s-02": "4"}
-    assert nodes(cluster).keys() == {"u7s-01", "u7s-02"}
-    for host in ("cp-01", "hgx-01"):
-        assert (
-            cluster.on_host(host, "ls -d /var/lib/rancher/rke2 /usr/local/bin/rke2 || true") == ""
-        )
-
-
-def changes(steps: list[dict[str, Any]]) -> set[str]:
-    """`create UsernetesNode u7s-03-node`, one for each step that is no component."""
-    return {
-        f"{step['op']} {step['urn'].split('::')[2].split(':')[-1]} {step['urn'].split('::')[-1]}"
-        for step in steps
-        if "gpu-clusters:usernetes:" not in step["urn"].split("::")[2].split("$")[-1]
-    }
-
-
-def reboot(dev: Checkout, host: str) -> None:
-    """Restart a machine, and wait until its node is in the cluster again."""
-    boot_id = "cat /proc/sys/kernel/random/boot_id"
-    before = dev.on_host(host, boot_id)
-    with contextlib.suppress(asyncssh.Error, OSError, AssertionError):
-        dev.on_host(host, "sudo -n systemctl reboot")
-    until = time.monotonic() + BACK_SECONDS
+def test_a_machine_that_was_rebooted_has_its_gpus_again_and_nothing_to_do(dev: Checkout) -> None:
+    before = uuids(dev, "u7s-02")
+    dev.host("u7s-02").reboot()
 
     def is_back() -> bool:
-        try:
-            again = dev.on_host(host, boot_id) != before
-        except (asyncssh.Error, OSError, AssertionError):
-            return False  # it is down, or on its way
-        node = dev.kubectl("get", "node", host)
-        ready = {one["type"]: one["status"] for one in node["status"]["conditions"]}["Ready"]
-        return again and ready == "True" and offered(dev)[host] != "0"
+        conditions = dev.nodes_of_api()["u7s-02"]["status"]["conditions"]
+        ready = {one["type"]: one["status"] for one in conditions}["Ready"]
+        return ready == "True" and dev.gpus()["u7s-02"] == FOUR
 
-    while not is_back():
-        assert time.monotonic() < until, f"{host} is not back"
-        time.sleep(0.5)
+    eventually(is_back, "u7s-02")
+    dev.up_again()
+    assert dev.gpus() == {"u7s-01": FOUR, "u7s-02": FOUR}
+    assert uuids(dev, "u7s-02") == before
 
 
-def test_every_rung_is_climbed_again_and_kept_as_evidence(
-    cluster: Checkout, tmp_path: Path
-) -> None:
-    done = cluster.run("verify", "--json", "--evidence", str(tmp_path))
+def test_every_rung_is_climbed_again_and_kept_as_evidence(dev: Checkout, tmp_path: Path) -> None:
+    done = dev.run("verify", "--json", "--evidence", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     (bundle,) = tmp_path.glob("ladder-*.json")
-    assert cluster.run("verify", "--check", str(bundle)).returncode == 0
-    told = cluster.run("training-times", str(bundle), "--json")
-    runs: Mapping[str, Any] = json.loads(told.stdout)
-    assert "simulated" in json.dumps(runs)
+    assert dev.run("verify", "--check", str(bundle)).returncode == 0
+    assert "simulated" in json.dumps(
+        json.loads(dev.run("training-times", str(bundle), "--json").stdout)
+    )
 
 
-def test_a_third_worker_comes_and_goes_alone(cluster: Checkout) -> None:
-    workers = [{"host": "u7s-02", "number": 2}, THIRD]
-    cluster.configure("usernetes", workers=workers)
-    cluster.run("lab", "start")
-    assert changes(cluster.plan()) == {
-        "create GpuDriver u7s-03-driver",
-        "create RootlessHost u7s-03-rootless",
-        "create UsernetesNode u7s-03-node",
-        # What looks at all nodes.
-        "update PluginGate gpus-gate",
-        "update TrainingProof proof",
-    }
-    cluster.up()
-    assert offered(cluster) == {"u7s-01": "4", "u7s-02": "4", "u7s-03": "4"}
-    cluster.configure("usernetes", workers=workers[:1])
-    assert changes(cluster.plan()) == {
-        "delete GpuDriver u7s-03-driver",
-        "delete RootlessHost u7s-03-rootless",
-        "delete UsernetesNode u7s-03-node",
-        "update PluginGate gpus-gate",
-        "update TrainingProof proof",
-    }
-    cluster.up()
-    assert offered(cluster) == {"u7s-01": "4", "u7s-02": "4"}
-
-
-def test_a_machine_that_was_rebooted_has_its_gpus_again_and_nothing_to_do(
-    cluster: Checkout,
+def test_a_third_worker_comes_alone_and_a_machine_that_was_replaced_gets_its_node_anew(
+    dev: Checkout,
 ) -> None:
-    before = uuids(cluster, "u7s-02")
-    reboot(cluster, "u7s-02")
-    cluster.up_again()
-    assert offered(cluster) == {"u7s-01": "4", "u7s-02": "4"}
-    assert uuids(cluster, "u7s-02") == before
+    workers = [{"host": "u7s-02", "number": 2}, {"host": "u7s-03", "number": 3}]
+    dev.configure("usernetes", workers=workers)
+    dev.run("lab", "start")
+    own = ["GpuDriver u7s-03-driver", "RootlessHost u7s-03-rootless", "UsernetesNode u7s-03-node"]
+    of_all = {"update PluginGate gpus-gate", "update TrainingProof proof"}
+    assert {f"create {one}" for one in own} | of_all <= set(dev.plan())
+    assert not [step for step in dev.plan() if "u7s-01" in step or "u7s-02" in step]
 
-
-def test_a_machine_that_was_replaced_gets_its_node_anew(cluster: Checkout) -> None:
-    before = uuids(cluster, "u7s-02")
-    done = cluster.run("lab", "reinstall", "u7s-02")
+    before = uuids(dev, "u7s-02")
+    done = dev.run("lab", "reinstall", "u7s-02")
     assert done.returncode == 0, done.stdout + done.stderr
-    injecting.inject(cluster.lab / "hosts", "u7s-02", faults.GpusReplaced())
-    cluster.up()
-    assert uuids(cluster, "u7s-02").isdisjoint(before), "another machine has other GPUs"
-    assert offered(cluster) == {"u7s-01": "4", "u7s-02": "4"}
-    assert cluster.plan("--refresh") == []
+    injecting.inject(dev.lab / "hosts", "u7s-02", faults.GpusReplaced())
+    dev.up()
+    assert uuids(dev, "u7s-02").isdisjoint(before), "another machine has other GPUs"
+    assert dev.gpus() == {"u7s-01": FOUR, "u7s-02": FOUR, "u7s-03": FOUR}
+
+    dev.configure("usernetes", workers=workers[:1])
+    goes = dev.plan("--refresh")
+    assert {f"delete {one}" for one in own} | of_all <= set(goes)
+    assert not [step for step in goes if "u7s-01" in step or "u7s-02" in step]
 
 
-def test_the_type_from_before_would_take_this_one_away(cluster: Checkout) -> None:
-    cluster.choose("caas")
-    assert {"UsernetesNode", "RootlessHost", "GpuDriver"} <= goes(cluster)
+def test_bare_machines_become_an_rke2_cluster_whose_nodes_offer_their_gpus(dev: Checkout) -> None:
+    goes = changed_to(dev, "rke2")
+    assert {"UsernetesNode", "RootlessHost", "GpuDriver"} <= goes
+    for host in ("u7s-01", "u7s-02"):
+        containers = dev.on_host(host, f"{AS_OWNER} docker ps -a 2>&1 || true")
+        assert re.search("CONTAINER ID|not found|Cannot connect", containers), containers
+        assert "usernetes-node" not in containers
+    assert dev.gpus() == {
+        "cp-01": {},
+        "gpu-01": {"nvidia.com/gpu": "8"},
+        "gpu-02": {"nvidia.com/gpu": "56"},
+    }
+    pools = {
+        name: node["metadata"]["labels"].get("gpu-clusters.dev/pool")
+        for name, node in dev.nodes_of_api().items()
+    }
+    assert pools == {"cp-01": None, "gpu-01": "whole", "gpu-02": "sliced"}
+    namespace = dev.kubectl("get", "namespace", "gpu-operator")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    for host in ("gpu-01", "gpu-02"):
+        shown = dev.on_host(host, "nvidia-smi --query-gpu=driver_version --format=csv,noheader")
+        assert set(shown.split()) == {"580.178.04"}
+    dev.unharmed("cp-01", "gpu-01", "gpu-02")
+    token = dev.on_host("cp-01", "sudo -n cat /var/lib/rancher/rke2/server/token").strip()
+    assert len(token) > 20
+    dev.not_in_state(token.rsplit(":", 1)[-1])
+    dev.up_again()
+
+
+def test_destroy_takes_the_machines_out_of_the_cluster_and_ends_it(dev: Checkout) -> None:
+    dev.destroy()
+    assert dev.nodes_of_api() == {}
+    without_rke2(dev, "cp-01", "gpu-01", "gpu-02")

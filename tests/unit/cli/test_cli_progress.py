@@ -20,12 +20,9 @@ def told(*, terminal: bool, keep: bool = False, silent: bool = False) -> str:
     return out.getvalue()
 
 
-def test_off_a_terminal_each_step_is_a_plain_line() -> None:
-    assert told(terminal=False) == "starting [2] hosts\nstarting the API server\n"
-    assert told(terminal=False, keep=True) == told(terminal=False)
-
-
-def test_off_a_terminal_a_program_reads_nothing_but_the_result() -> None:
+def test_off_a_terminal_each_step_is_a_plain_line_and_a_program_reads_none() -> None:
+    lines = "starting [2] hosts\nstarting the API server\n"
+    assert told(terminal=False) == told(terminal=False, keep=True) == lines
     assert told(terminal=False, silent=True) == ""
 
 
@@ -34,11 +31,8 @@ def test_on_a_terminal_the_step_is_shown_with_its_time(*, silent: bool) -> None:
     shown = told(terminal=True, silent=silent)
     assert "starting the API server" in shown
     assert re.search(r"\b0:0\d:\d\d\b", shown)
-
-
-def test_on_a_terminal_steps_that_are_the_output_stay() -> None:
-    lines = [line.strip() for line in told(terminal=True, keep=True).splitlines()]
-    assert any(line.endswith("starting [2] hosts") for line in lines)
+    kept = [line.strip() for line in told(terminal=True, keep=True).splitlines()]
+    assert any(line.endswith("starting [2] hosts") for line in kept)
 
 
 def test_a_failure_leaves_the_terminal_as_it_was() -> None:

@@ -1,8 +1,6 @@
 """`gpu-clusters compare`: what two runs of the same proof are set beside, and which are refused."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,64 +13,49 @@ from gpuclusters.config.stack import StackConfig, check_stack_file, parse
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof.checks import CheckLevel
 from gpuclusters.proof.evidence import LADDER, About, Evidence
+from tests.unit.cli.conftest import ROOT, Cli
 
-ROOT = Path(__file__).resolve().parents[3]
 LADDERS = {"gke": proof.GKE, "usernetes": proof.USERNETES}
 
 
 def kept(
-    folder: Path, kind: str, *, seconds: float = 120, price: float | None = 6.0, **more: Any
+    folder: Path,
+    kind: str,
+    *,
+    price: float | None = 6.0,
+    level: CheckLevel = CheckLevel.TRAINING,
+    image: str = "aa",
+    program: str = "11",
+    **figures: Any,
 ) -> Path:
     """Evidence of a training on two nodes, as `verify` keeps it."""
-    setting = {
-        "type": kind,
-        "isolation": f"what isolates in {kind}",
-        "perHour": price,
-        "currency": "USD",
-        "pricesOf": "2026-11-20",
-    }
+    setting = {"type": kind, "isolation": f"what isolates in {kind}", "perHour": price}
     about = About(
         cluster=f"{kind}-v100",
         stack=kind,
         at="2026-11-22T05:00:00Z",
         program="1",
         api_server="v1.36.0",
-        setting=setting,
+        setting=setting | {"currency": "USD", "pricesOf": "2026-11-20"},
     )
-    figures = {
-        "nodes": 2,
-        "gpus": 2,
-        "epochs": 4,
-        "accuracy": 0.8065,
-        "seconds": seconds,
-    } | more.pop("figures", {})
-    highest = CheckLevel(int(more.pop("level", "R9")[1:]))
+    training = {"nodes": 2, "gpus": 2, "epochs": 4, "accuracy": 0.8065, "seconds": 120} | figures
     ladder = LADDERS[kind]
-    rungs = [rung for rung in ladder.steps if rung <= highest]
     made = Evidence(
         kind=LADDER,
         about=about,
-        level=highest.level,
+        level=level.level,
         ladder=ladder,
         checks=[
-            ladder.passed(rung, "cluster", "ok", **(figures if rung is CheckLevel.TRAINING else {}))
-            for rung in rungs
+            ladder.passed(
+                rung, "cluster", "ok", **(training if rung is CheckLevel.TRAINING else {})
+            )
+            for rung in ladder.steps
+            if rung <= level
         ],
-        images={"training": more.pop("image", "registry.acme.dev/t@sha256:aa")},
-        programs={"train.py": "11"} | more.pop("programs", {}),
+        images={"training": f"registry.acme.dev/t@sha256:{image}"},
+        programs={"train.py": program},
     )
     return verify.keep(made, folder)
-
-
-def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gpuclusters.cli", "compare", *map(str, words)],
-        cwd=ROOT,
-        env={"PATH": "/usr/bin:/bin", "COLUMNS": "160"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def rows(text: str) -> Mapping[str, list[str]]:
@@ -84,10 +67,10 @@ def rows(text: str) -> Mapping[str, list[str]]:
     return {first: rest for first, *rest in cells}
 
 
-def test_times_cost_and_isolation_stand_side_by_side(tmp_path: Path) -> None:
+def test_times_cost_and_isolation_stand_side_by_side(cli: Cli, tmp_path: Path) -> None:
     one = kept(tmp_path, "usernetes", seconds=120, price=9.0)
     other = kept(tmp_path, "gke", seconds=33, price=6.0)
-    done = run(one, other)
+    done = cli("compare", one, other)
     assert done.returncode == 0, done.stderr
     found = rows(done.stdout)
     assert found["training"] == ["2m00", "0m33"]
@@ -96,29 +79,28 @@ def test_times_cost_and_isolation_stand_side_by_side(tmp_path: Path) -> None:
     assert found["cost of the training"][0] == "0.30 USD"
     assert found["isolation"] == ["what isolates in usernetes", "what isolates in gke"]
     assert found["accuracy"] == ["0.8065", "0.8065"]
-    told = json.loads(run(one, other, "--json").stdout)
+    told = json.loads(cli("compare", one, other, "--json").stdout)
     assert told["trainingCost"] == {"a": pytest.approx(0.3), "b": pytest.approx(0.055)}
     assert told["seconds"] == {"a": 120, "b": 33}
 
-
-def test_what_no_table_has_is_not_known_and_never_zero(tmp_path: Path) -> None:
-    done = run(kept(tmp_path, "usernetes", price=None), kept(tmp_path, "gke"))
+    # What no table has is not known and never zero.
+    done = cli("compare", kept(tmp_path, "usernetes", price=None), other)
     assert rows(done.stdout)["cost of the training"][0] == "not known"
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"level": "R8"}, "level R9 and R8"),
-        ({"image": "registry.acme.dev/t@sha256:bb"}, "images differ in training"),
-        ({"programs": {"train.py": "22"}}, "programs differ in train.py"),
-        ({"figures": {"epochs": 8}}, "trainings of 4 and 8 epochs"),
+        ({"level": CheckLevel(8)}, "level R9 and R8"),
+        ({"image": "bb"}, "images differ in training"),
+        ({"program": "22"}, "programs differ in train.py"),
+        ({"epochs": 8}, "trainings of 4 and 8 epochs"),
     ],
 )
 def test_evidence_of_different_proofs_is_refused_in_one_message(
-    tmp_path: Path, changes: dict[str, Any], said: str
+    cli: Cli, tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
-    done = run(kept(tmp_path, "usernetes"), kept(tmp_path, "gke", **changes))
+    done = cli("compare", kept(tmp_path, "usernetes"), kept(tmp_path, "gke", **changes))
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("error:") == 1
@@ -128,21 +110,17 @@ def test_evidence_of_different_proofs_is_refused_in_one_message(
     assert "Traceback" not in done.stderr
 
 
-def test_altered_evidence_is_refused(tmp_path: Path) -> None:
+def test_evidence_without_the_rungs_of_hosts_holds_for_a_managed_cluster_and_altered_none(
+    cli: Cli, tmp_path: Path
+) -> None:
     one, other = kept(tmp_path, "usernetes"), kept(tmp_path, "gke")
+    assert verify.check(other) == 0
+    document = json.loads(other.read_text())
+    assert (document["first"], min(document["rungs"])) == ("R5", "R5")
     other.write_text(other.read_text().replace('"seconds": 120', '"seconds": 12'))
-    done = run(one, other)
+    done = cli("compare", one, other)
     assert done.returncode == 2
     assert "was altered" in done.stderr
-
-
-def test_evidence_without_the_rungs_of_hosts_holds_for_a_managed_cluster_alone(
-    tmp_path: Path,
-) -> None:
-    path = kept(tmp_path, "gke")
-    assert verify.check(path) == 0
-    document = json.loads(path.read_text())
-    assert (document["first"], min(document["rungs"])) == ("R5", "R5")
 
 
 @pytest.mark.parametrize(

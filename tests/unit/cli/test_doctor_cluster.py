@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,17 @@ from gpuclusters.core.ports import ObjectKind
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@dataclass
 class Cluster:
     """An API server with these nodes."""
 
+    nodes: Sequence[Mapping[str, Any]] = ()
+    forbidden: set[str] = field(default_factory=set)
+    error: AdapterError | None = None
+    used: bool = True
+    events: Sequence[Mapping[str, Any]] = ()
+    pods: Sequence[Mapping[str, Any]] = ()
     target = "API server https://10.0.0.1:6443"
-
-    def __init__(self, nodes: Sequence[Mapping[str, Any]]) -> None:
-        self.nodes = nodes
-        self.forbidden: set[str] = set()
-        self.error: AdapterError | None = None
-        self.used = True
-        self.events: list[Mapping[str, Any]] = []
-        self.pods: list[Mapping[str, Any]] = []
 
     def version(self) -> str:
         if self.error is not None:
@@ -45,10 +45,12 @@ class Cluster:
 
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[Mapping[str, Any]]:
         assert bool(namespace) == kind.namespaced
-        known = {"Node": self.nodes, "Event": self.events, "Pod": self.pods, "GPULease": ()}[
-            kind.kind
-        ]
-        return [one for one in known if namespace in ("", one["metadata"].get("namespace"))]
+        known = {"Node": self.nodes, "Event": self.events, "Pod": self.pods, "GPULease": ()}
+        return [one for one in known[kind.kind] if namespace in ("", namespace_of(one))]
+
+
+def namespace_of(one: Mapping[str, Any]) -> str:
+    return str(one["metadata"].get("namespace", ""))
 
 
 def config() -> CaasConfig:
@@ -70,17 +72,28 @@ def node(name: str, *, gpus: int = 8, ready: str = "True", labels: bool = True) 
     }
 
 
-def said(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[Diagnosis]:
-    monkeypatch.setattr(doctor, "KubernetesObjects", lambda _kubeconfig: cluster)
-    return list(doctor.cluster(config(), "kubeconfig"))
+Told = Callable[..., list[Diagnosis]]
+BOTH = [node("hgx-01"), node("hgx-02")]
 
 
-def test_a_cluster_that_is_right_has_nothing_to_complain_of(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = said(Cluster([node("hgx-01"), node("hgx-02")]), monkeypatch)
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """Of a cluster: what is not well, or what is if all is."""
+
+    def told(**cluster: Any) -> list[Diagnosis]:
+        made = Cluster(**cluster)
+        monkeypatch.setattr(doctor, "KubernetesObjects", lambda _kubeconfig: made)
+        found = list(doctor.cluster(config(), "kubeconfig"))
+        return [one for one in found if one.level is not Level.OK] or found
+
+    return told
+
+
+def test_a_cluster_that_is_right_has_nothing_to_complain_of(told: Told) -> None:
+    found = told(nodes=BOTH)
     assert {d.level for d in found} == {Level.OK}
     assert found[-1].text == "2 of 2 nodes are as declared, with all GPUs"
+    assert {d.level for d in told(used=False)} == {Level.OK}, "nothing of ours is in it"
 
 
 @pytest.mark.parametrize(
@@ -102,10 +115,10 @@ def test_a_cluster_that_is_right_has_nothing_to_complain_of(
     ],
 )
 def test_what_is_wrong_with_nodes_is_told_once_for_all_of_them(
-    nodes: list[dict[str, Any]], text: str, monkeypatch: pytest.MonkeyPatch
+    nodes: list[dict[str, Any]], text: str, told: Told
 ) -> None:
-    found = [d for d in said(Cluster(nodes), monkeypatch) if d.level is Level.WARNING]
-    assert found
+    found = told(nodes=nodes)
+    assert {d.level for d in found} == {Level.WARNING}
     assert all(d.fix for d in found)
     assert any(d.text.startswith(text) for d in found)
 
@@ -118,35 +131,20 @@ def pod(name: str, namespace: str = "tenant-acme", said: str = "") -> dict[str, 
     }
 
 
-def event(name: str, message: str, namespace: str = "tenant-acme") -> dict[str, Any]:
-    about = {"kind": "Pod", "namespace": namespace, "name": name}
-    return {
-        "metadata": {"namespace": namespace},
-        "type": "Warning",
-        "involvedObject": about,
-        "message": message,
-    }
-
-
-def test_why_containers_do_not_start_or_find_no_gpu_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cluster = Cluster([node("hgx-01"), node("hgx-02")])
+def test_why_containers_do_not_start_or_find_no_gpu_is_told(told: Told) -> None:
     slow = "Failed to create pod sandbox: rpc error: context deadline exceeded"
-    cluster.pods = [
-        pod("c-1"),
-        pod("c-2"),
-        pod("c-3", said="cuInit failed: 802"),
-        pod("x", "other"),
+    pods = [pod("c-1"), pod("c-2"), pod("c-3", said="cuInit failed: 802"), pod("x", "other")]
+    about = [("c-1", "tenant-acme"), ("c-1", "tenant-acme"), ("c-2", "tenant-acme")]
+    events = [
+        {
+            "metadata": {"namespace": namespace},
+            "type": "Warning",
+            "involvedObject": {"kind": "Pod", "namespace": namespace, "name": name},
+            "message": slow,
+        }
+        for name, namespace in [*about, ("gone", "tenant-acme"), ("x", "other")]
     ]
-    cluster.events = [
-        event("c-1", slow),
-        event("c-1", slow),
-        event("c-2", slow),
-        event("gone", slow),
-        event("x", slow, "other"),
-    ]
-    by_id = {d.id: d for d in said(cluster, monkeypatch) if d.level is Level.WARNING}
+    by_id = {d.id: d for d in told(nodes=BOTH, pods=pods, events=events)}
     assert set(by_id) == {"container.boot-too-slow", "guest.fabric-not-ready"}
     slowly = by_id["container.boot-too-slow"]
     assert slowly.text.startswith("tenant-acme/c-1, tenant-acme/c-2: the VM did not boot")
@@ -154,28 +152,25 @@ def test_why_containers_do_not_start_or_find_no_gpu_is_told(
     assert "tenant-acme/c-3" in by_id["guest.fabric-not-ready"].text
 
 
-def test_an_account_that_may_not_is_told_what(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster([node("hgx-01"), node("hgx-02")])
-    cluster.forbidden = {"customresourcedefinitions", "clusterroles"}
-    (failure,) = (d for d in said(cluster, monkeypatch) if d.level is Level.FAILURE)
-    assert (
-        "create customresourcedefinitions, create clusterroles, bind clusterroles" in failure.text
-    )
-    assert "cluster-admin" in failure.fix
-
-
-def test_a_cluster_with_nothing_of_ours_in_it_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster([])
-    cluster.used = False
-    assert {d.level for d in said(cluster, monkeypatch)} == {Level.OK}
-
-
-def test_an_api_server_that_is_silent_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster([])
-    cluster.error = UnreachableError("API server x", "ask", "no answer", "check the address")
-    (found,) = said(cluster, monkeypatch)
-    assert (found.level, found.text, found.fix) == (
-        Level.FAILURE,
-        "API server x: no answer",
-        "check the address",
-    )
+@pytest.mark.parametrize(
+    ("cluster", "text", "fix"),
+    [
+        (
+            {"nodes": BOTH, "forbidden": {"customresourcedefinitions", "clusterroles"}},
+            "create customresourcedefinitions, create clusterroles, bind clusterroles",
+            "cluster-admin",
+        ),
+        (
+            {"error": UnreachableError("API server x", "ask", "no answer", "check the address")},
+            "API server x: no answer",
+            "check the address",
+        ),
+    ],
+)
+def test_what_keeps_an_up_from_working_is_a_failure(
+    cluster: dict[str, Any], text: str, fix: str, told: Told
+) -> None:
+    (failure,) = told(**cluster)
+    assert failure.level is Level.FAILURE
+    assert text in failure.text
+    assert fix in failure.fix

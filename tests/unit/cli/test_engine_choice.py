@@ -29,17 +29,15 @@ def program(path: Path) -> Path:
     return path
 
 
-def test_a_pulumi_on_path_always_wins(env: dict[str, str]) -> None:
+def test_pulumi_on_path_wins_then_its_release_in_the_cache(env: dict[str, str]) -> None:
+    folder = Path(env["XDG_CACHE_HOME"]) / "gpu-clusters" / f"pulumi-{version('pulumi')}"
+    cached = program(folder / "pulumi")
+    assert engine.choose(env).command == (str(cached),)
     installed = program(Path(env["PATH"]) / "pulumi")
     chosen = engine.choose(env)
-    assert chosen.kind is engine.Kind.PULUMI
-    assert chosen.command == (str(installed),)
-
-
-def test_an_official_release_in_the_cache_is_used(env: dict[str, str]) -> None:
-    folder = f"pulumi-{version('pulumi')}"
-    cached = program(Path(env["XDG_CACHE_HOME"]) / "gpu-clusters" / folder / "pulumi")
-    assert engine.choose(env).command == (str(cached),)
+    assert (chosen.kind, chosen.command) == (engine.Kind.PULUMI, (str(installed),))
+    asked_for = engine.choose({**env, "GPU_CLUSTERS_ENGINE": "embedded"})
+    assert asked_for.kind is engine.Kind.EMBEDDED
 
 
 def test_without_pulumi_the_embedded_engine_runs_and_says_why(env: dict[str, str]) -> None:
@@ -49,20 +47,22 @@ def test_without_pulumi_the_embedded_engine_runs_and_says_why(env: dict[str, str
     assert "stand-ins" in chosen.line
 
 
-def test_who_asks_for_pulumi_never_gets_the_embedded_engine(env: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="asks for Pulumi"):
-        engine.choose({**env, "GPU_CLUSTERS_ENGINE": "pulumi", "GPU_CLUSTERS_OFFLINE": "1"})
-
-
-def test_who_asks_for_the_embedded_engine_gets_it(env: dict[str, str]) -> None:
-    program(Path(env["PATH"]) / "pulumi")
-    chosen = engine.choose({**env, "GPU_CLUSTERS_ENGINE": "embedded"})
-    assert chosen.kind is engine.Kind.EMBEDDED
-
-
-def test_an_engine_that_does_not_exist_is_refused_by_name(env: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="got 'terraform'"):
-        engine.choose({**env, "GPU_CLUSTERS_ENGINE": "terraform"})
+@pytest.mark.parametrize(
+    ("asked", "installed", "said"),
+    [
+        ("pulumi", True, "asks for Pulumi"),
+        ("terraform", True, "got 'terraform'"),
+        ("", False, "pip install gpu-clusters-engine"),
+    ],
+)
+def test_an_engine_that_cannot_be_had_is_refused_by_name(
+    env: dict[str, str], asked: str, installed: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not installed:
+        monkeypatch.setattr(engine, "entry_points", lambda **_: ())
+    wanted = {"GPU_CLUSTERS_ENGINE": asked} if asked else {}
+    with pytest.raises(UsageError, match=said):
+        engine.choose({**env, **wanted, "GPU_CLUSTERS_OFFLINE": "1"})
 
 
 def release() -> bytes:
@@ -99,17 +99,6 @@ def test_a_release_is_fetched_whole_and_then_found(env: dict[str, str]) -> None:
 def test_a_release_that_is_not_what_its_checksum_says_is_not_used(env: dict[str, str]) -> None:
     with pytest.raises(engine.NoReleaseError, match="not used"):
         engine.fetch(env, serving(release(), "0" * 64))
-    assert engine.cached(env) is None
-
-
-def test_a_release_that_cannot_be_reached_is_named(env: dict[str, str]) -> None:
     with pytest.raises(engine.NoReleaseError, match="404"):
         engine.fetch(env, httpx.MockTransport(lambda _: httpx.Response(404)))
-
-
-def test_without_pulumi_and_without_the_embedded_engine_both_are_named(
-    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "entry_points", lambda **_: ())
-    with pytest.raises(UsageError, match="pip install gpu-clusters-engine"):
-        engine.choose({**env, "GPU_CLUSTERS_OFFLINE": "1"})
+    assert engine.cached(env) is None

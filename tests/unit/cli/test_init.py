@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 import pytest
 import yaml
 
-from gpuclusters.cli import init
+from gpuclusters.cli import init as interview
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.config.stack import ClusterType, StackConfig, check_stack_file
 from tests.docs.pages import blocks, typed
+from tests.unit.cli.conftest import ROOT, Cli
 
-ROOT = Path(__file__).resolve().parents[3]
 DIGEST = "0123456789abcdef" * 4
 ANSWERS = {
     "caas": {
@@ -59,8 +59,11 @@ def machines() -> Iterator[str]:
     thread.join()
 
 
+Init = Callable[..., subprocess.CompletedProcess[str]]
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     """A clone of the project, and a home beside it."""
     folder = tmp_path / "project"
     (folder / "gpuclusters").mkdir(parents=True)
@@ -69,54 +72,44 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def clean(project: Path) -> dict[str, str]:
-    """The environment of somebody who has a clone and nothing else."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("PULUMI_", "GPU_CLUSTERS_"))}
-    home = str(project.parent / "home")
-    return env | {"HOME": home, "GPU_CLUSTERS_ENGINE": "embedded", "PYTHONPATH": str(ROOT)}
+@pytest.fixture
+def called(cli: Cli, folder: Path) -> Cli:
+    """By somebody who has a clone and nothing else."""
+    home = str(folder.parent / "home")
+    return partial(cli, at=folder, HOME=home, GPU_CLUSTERS_ENGINE="embedded")
 
 
-def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return called(project, "init", *arguments, environment=clean(project))
+@pytest.fixture
+def init(called: Cli, folder: Path) -> Init:
+    def init(kind: str, answers: Mapping[str, str], *words: str) -> Any:
+        file = folder / "answers.yaml"
+        file.write_text(yaml.safe_dump(dict(answers)))
+        return called("init", kind, "--answers", file, "--accept-host-keys", *words)
+
+    return init
 
 
-def called(
-    project: Path, *arguments: str, environment: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gpuclusters.cli", *arguments],
-        cwd=project,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def answered(folder: Path, kind: str, **answers: str) -> str:
-    file = folder / "answers.yaml"
-    file.write_text(yaml.safe_dump(ANSWERS[kind] | answers))
-    return str(file)
+def written(folder: Path) -> StackConfig:
+    config = check_stack_file(folder / "Pulumi.prod.yaml")
+    assert isinstance(config, StackConfig)
+    return config
 
 
 @pytest.mark.parametrize("kind", list(ANSWERS))
-def test_answers_become_a_stack_that_is_right(project: Path, machines: str, kind: str) -> None:
-    secret = project.parent / "kubeconfig"
+def test_answers_become_a_stack_that_is_right(
+    folder: Path, init: Init, machines: str, kind: str
+) -> None:
+    secret = folder.parent / "kubeconfig"
     secret.write_text("clusters: []\n")
     given = ["--secret", f"kubeconfig={secret}"] if kind == "caas" else []
-    answers = answered(project, kind, machines=machines)
-    done = run(project, kind, "--answers", answers, "--accept-host-keys", *given)
+    done = init(kind, ANSWERS[kind] | {"machines": machines}, *given)
     assert done.returncode == 0, done.stdout + done.stderr
-    file = project / "Pulumi.prod.yaml"
-    config = check_stack_file(file)
-    assert isinstance(config, StackConfig)
-    assert config.cluster_type == kind
-    text = file.read_text()
+    assert written(folder).cluster_type == kind
+    text = (folder / "Pulumi.prod.yaml").read_text()
     for key in KEYS:
         assert key.get_fingerprint() in done.stdout
         assert key.export_public_key().decode().strip() in text
-    passphrase = project.parent / "home" / ".config" / "gpu-clusters" / "prod.passphrase"
+    passphrase = folder.parent / "home" / ".config" / "gpu-clusters" / "prod.passphrase"
     assert passphrase.stat().st_mode & 0o777 == 0o600
     after = done.stdout.split("next:\n")[1].splitlines()
     assert [line.split()[0] for line in after][:2] == ["export", "export"]
@@ -127,98 +120,102 @@ def test_answers_become_a_stack_that_is_right(project: Path, machines: str, kind
     assert set(sealed) == ({"secure"} if kind == "caas" else set())
 
 
-def test_the_tutorial_shows_a_real_run(project: Path, machines: str) -> None:
+def test_the_tutorial_shows_a_real_run(folder: Path, called: Cli, machines: str) -> None:
     """From a clone to the preview of one's own stack file, as docs/rke2.md says it."""
+    (folder / "gpuclusters").rmdir()
     for path in ROOT.iterdir():
-        if path.name not in {".git", ".lab", "Pulumi.yaml", "gpuclusters"}:
-            (project / path.name).symlink_to(path)
-    (project / "gpuclusters").rmdir()
-    (project / "gpuclusters").symlink_to(ROOT / "gpuclusters")
+        if path.name not in {".git", ".lab", "Pulumi.yaml"}:
+            (folder / path.name).symlink_to(path)
     page = ROOT / "docs" / "rke2.md"
     (block,) = [one for one in blocks(page) if "gpu-clusters init" in one.text and "$ " in one.text]
-    environment = clean(project)
+    env: dict[str, str] = {}
     for command, expected in typed(block):
         program, *arguments = shlex.split(command)
         if program == "export":
             name, _, value = arguments[0].partition("=")
-            environment[name] = value.replace("/home/ops", str(project.parent / "home"))
+            env[name] = value.replace("/home/ops", str(folder.parent / "home"))
         elif program == "cat":
             answers = yaml.safe_load(block.text.split("answers.yaml\n", 1)[1].split("\n$", 1)[0])
             answers["machines"] = machines.replace("m-1", "rke2-01").replace("m-2", "a100-01")
-            (project / arguments[0]).write_text(yaml.safe_dump(answers))
+            (folder / arguments[0]).write_text(yaml.safe_dump(answers))
         else:
             assert program == "gpu-clusters"
-            done = called(project, *arguments, environment=environment)
+            done = called(*arguments, **env)
             printed = "\n".join(one.rstrip() for one in done.stdout.strip().splitlines())
             assert re.fullmatch(expected, printed, re.DOTALL), printed + done.stderr
             assert (done.stdout + done.stderr).count("rke2.single-server") <= 1
 
 
-def test_a_managed_cluster_is_asked_for_no_machine_and_no_host_key(project: Path) -> None:
-    file = project / "answers.yaml"
+def test_a_managed_cluster_is_asked_for_no_machine_and_no_host_key(
+    folder: Path, init: Init
+) -> None:
     given = {"project": "acme-study", "api-ranges": "198.51.100.7/32", "nodes": "3"}
-    file.write_text(yaml.safe_dump(given))
-    done = run(project, "gke", "--answers", str(file))
+    done = init("gke", given)
     assert done.returncode == 0, done.stdout + done.stderr
-    config = check_stack_file(project / "Pulumi.prod.yaml")
-    assert isinstance(config, StackConfig)
+    config = written(folder)
     assert config.cluster_type is ClusterType.GKE
     assert [(pool.name, pool.nodes) for pool in config.section.pools] == [("system", 1), ("gpu", 3)]
     assert config.section.zone == "us-central1-a"
     assert "config set --secret" not in done.stdout
     assert done.stdout.rstrip().endswith("gpu-clusters up --stack prod")
-
-
-def test_what_a_managed_cluster_cannot_be_is_said_and_nothing_is_written(project: Path) -> None:
-    file = project / "answers.yaml"
-    given = {"project": "acme-study", "api-ranges": "0.0.0.0/0", "zone": "us-west4-b"}
-    file.write_text(yaml.safe_dump(given))
-    done = run(project, "gke", "--answers", str(file))
-    assert done.returncode == 2
-    assert "gke.zone: has us-west4-b without v100-sxm2-16gb" in done.stderr
-    assert "gke.api-ranges[0]: lets a large part of the internet" in done.stderr
-    assert not list(project.glob("Pulumi.prod.yaml"))
-
-
-def test_what_is_wrong_is_said_at_once_and_nothing_is_written(project: Path, machines: str) -> None:
-    answers = answered(project, "rke2", machines=machines, product="a100x", checksum="ab")
-    done = run(project, "rke2", "--answers", answers, "--accept-host-keys")
-    assert done.returncode == 2
-    assert "rke2.artifacts.checksum" in done.stderr
-    assert "rke2.pools[0].gpu.product" in done.stderr
-    assert not list(project.glob("Pulumi.prod.yaml"))
-    assert not list((project.parent / "home").iterdir())
-
-
-def test_every_machine_that_does_not_answer_is_named(project: Path) -> None:
-    answers = answered(project, "usernetes", machines="m-1=127.0.0.1:1 m-2=127.0.0.1:2")
-    done = run(project, "usernetes", "--answers", answers, "--accept-host-keys")
-    assert done.returncode == 1
-    assert "m-1 (127.0.0.1:1)" in done.stderr
-    assert "m-2 (127.0.0.1:2)" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_without_a_terminal_every_missing_answer_is_named_at_once() -> None:
-    with pytest.raises(UsageError, match="ask for machines, checksum;"):
-        init.ask(ClusterType.RKE2, {})
-
-
-def test_a_stack_file_that_exists_is_never_written_over(project: Path) -> None:
-    (project / "Pulumi.prod.yaml").write_text("mine\n")
-    done = run(project, "rke2", "--answers", answered(project, "rke2"))
+    # A stack file that exists is never written over.
+    before = (folder / "Pulumi.prod.yaml").read_text()
+    done = init("rke2", ANSWERS["rke2"])
     assert done.returncode == 2
     assert "Pulumi.prod.yaml exists already" in done.stderr
-    assert (project / "Pulumi.prod.yaml").read_text() == "mine\n"
+    assert (folder / "Pulumi.prod.yaml").read_text() == before
 
 
-def test_an_unknown_answer_is_refused(project: Path) -> None:
-    done = run(project, "rke2", "--answers", answered(project, "rke2", machine="m-1=10.0.0.1"))
-    assert done.returncode == 2
-    assert "known: machines, user, servers" in done.stderr
+@pytest.mark.parametrize(
+    ("kind", "answers", "code", "said"),
+    [
+        (
+            "gke",
+            {"project": "acme-study", "api-ranges": "0.0.0.0/0", "zone": "us-west4-b"},
+            2,
+            [
+                "gke.zone: has us-west4-b without v100-sxm2-16gb",
+                "gke.api-ranges[0]: lets a large part of the internet",
+            ],
+        ),
+        (
+            "rke2",
+            {"machines": "", "product": "a100x", "checksum": "ab"},
+            2,
+            ["rke2.artifacts.checksum", "rke2.pools[0].gpu.product"],
+        ),
+        (
+            "usernetes",
+            {"machines": "m-1=127.0.0.1:1 m-2=127.0.0.1:2"},
+            1,
+            ["m-1 (127.0.0.1:1)", "m-2 (127.0.0.1:2)"],
+        ),
+        ("rke2", {"machine": "m-1=10.0.0.1"}, 2, ["known: machines, user, servers"]),
+    ],
+    ids=["gke", "rke2", "no-answer", "unknown"],
+)
+def test_what_is_wrong_is_said_at_once_and_nothing_is_written(
+    folder: Path,
+    init: Init,
+    machines: str,
+    kind: str,
+    answers: dict[str, str],
+    code: int,
+    said: list[str],
+) -> None:
+    here = {"machines": machines} if answers.get("machines") == "" else {}
+    done = init(kind, {**ANSWERS.get(kind, {}), **answers, **here})
+    assert done.returncode == code
+    assert [part for part in said if part not in done.stderr] == []
+    assert "Traceback" not in done.stderr
+    assert not list(folder.glob("Pulumi.prod.yaml"))
+    assert not list((folder.parent / "home").iterdir())
 
 
 @pytest.mark.parametrize("kind", list(ClusterType))
-def test_an_answer_of_the_wrong_form_is_an_error(kind: ClusterType) -> None:
+def test_an_answer_that_is_missing_or_of_the_wrong_form_is_named(kind: ClusterType) -> None:
     with pytest.raises(UsageError, match="'m-1' is not of the form NAME=VALUE"):
-        init.document(kind, "prod", {"machines": "m-1"}, {})
+        interview.document(kind, "prod", {"machines": "m-1"}, {})
+    if kind is ClusterType.RKE2:
+        with pytest.raises(UsageError, match="ask for machines, checksum;"):
+            interview.ask(kind, {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,29 +22,19 @@ from lab.kata_runtime import sentence
 from lab.nodes import Kind, MachineFacts
 from lab.spec import LabSpec, remember
 
-ROOT = Path(__file__).resolve().parents[3]
 GOOD = MachineFacts("linux", root=True)
 FEW = replace(GOOD, inotify=3)
 USER = MachineFacts("linux", root=False)
 ANEW = "nodes stay simulated until the lab is made anew"
 
 Start = Callable[[StackConfig], tuple[str, str]]
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    """A project of its own with the committed stack files, and no lab."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    for path in (ROOT / "Pulumi.yaml", *ROOT.glob("Pulumi.*.yaml")):
-        shutil.copy(path, folder / path.name)
-    (tmp_path / "lab").mkdir()
-    return Project(folder, tmp_path / "lab")
+Machine = Callable[[MachineFacts], None]
 
 
 @pytest.fixture
 def start(project: Project, monkeypatch: pytest.MonkeyPatch) -> Start:
     """What a start of the lab prints, and what it has to say at the end; nothing is started."""
+    project.lab_folder.mkdir()
     monkeypatch.setattr(lifecycle, "start", lambda folder, spec, _report: remember(folder, spec))
 
     def call(config: StackConfig) -> tuple[str, str]:
@@ -56,8 +45,10 @@ def start(project: Project, monkeypatch: pytest.MonkeyPatch) -> Start:
     return call
 
 
-def machine(monkeypatch: pytest.MonkeyPatch, facts: MachineFacts) -> None:
-    monkeypatch.setattr(nodes, "machine_facts", lambda: facts)
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Make this machine another one."""
+    return lambda facts: monkeypatch.setattr(nodes, "machine_facts", lambda: facts)
 
 
 def chosen(project: Project, cluster_type: str) -> StackConfig:
@@ -73,9 +64,9 @@ def doctors(project: Project, config: StackConfig) -> list[Diagnosis]:
 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_start_and_the_doctor_say_once_what_stands_for_kata(
-    project: Project, start: Start, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    project: Project, start: Start, machine: Machine, kind: Kind
 ) -> None:
-    machine(monkeypatch, GOOD if kind is Kind.REAL else USER)
+    machine(GOOD if kind is Kind.REAL else USER)
     config = chosen(project, "caas")
     (other,) = set(Kind) - {kind}
     before = [d.text for d in doctors(project, config)]
@@ -91,21 +82,19 @@ def test_a_start_and_the_doctor_say_once_what_stands_for_kata(
 
 @pytest.mark.parametrize("cluster_type", ["rke2", "usernetes"])
 def test_nothing_is_said_of_kata_where_a_cluster_has_none(
-    project: Project, start: Start, monkeypatch: pytest.MonkeyPatch, cluster_type: str
+    project: Project, start: Start, machine: Machine, cluster_type: str
 ) -> None:
-    machine(monkeypatch, GOOD)
+    machine(GOOD)
     config = chosen(project, cluster_type)
     said, _ = start(config)
-    texts = [
-        said,
-        *(d.text for d in doctors(project, config)),
-    ]
+    texts = [said, *(d.text for d in doctors(project, config))]
     assert "kata" not in "\n".join(texts)
     kind = "real" if cluster_type == "rke2" else "simulated"
     assert f"nodes are {kind}" in texts
 
 
 def test_the_evidence_of_a_real_cluster_speaks_of_no_stand_in(project: Project) -> None:
+    project.lab_folder.mkdir()
     remember(project.lab_folder, LabSpec("dev", (), (), "", kind=Kind.REAL))
     real = read_valid(project, "hgx-h100").section
     assert verify.remarks(project, real) == ()
@@ -114,9 +103,9 @@ def test_the_evidence_of_a_real_cluster_speaks_of_no_stand_in(project: Project) 
 
 
 def test_machines_of_other_types_are_explained_and_only_where_there_are_some(
-    project: Project, start: Start, monkeypatch: pytest.MonkeyPatch
+    project: Project, start: Start, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine(monkeypatch, GOOD)
+    machine(GOOD)
     config = chosen(project, "caas")
     said, _ = start(config)
     own, everything = len(config.section.nodes), known_machines(project)
@@ -133,28 +122,29 @@ def known_machines(project: Project) -> int:
 
 
 def test_where_a_passing_shortage_kept_real_nodes_away_the_end_says_how_to_get_them(
-    project: Project, start: Start, monkeypatch: pytest.MonkeyPatch
+    project: Project, start: Start, machine: Machine
 ) -> None:
-    machine(monkeypatch, FEW)
+    machine(FEW)
     _, note = start(chosen(project, "caas"))
     assert note.startswith(ANEW)
     assert "3 more inotify instances" in note
     # The shortage has passed; the lab has kept its nodes.
-    machine(monkeypatch, GOOD)
+    machine(GOOD)
     _, note = start(chosen(project, "caas"))
     assert note == f"{ANEW} (`make down`, then `make up`): this machine can have real ones now"
     # Whoever cannot have them, or has no use for them, is not told of them.
     _, note = start(chosen(project, "usernetes"))
     assert note == ""
-    machine(monkeypatch, USER)
+    machine(USER)
     _, note = start(chosen(project, "rke2"))
     assert note == ""
 
 
 def test_the_doctor_says_that_the_lab_has_nodes_of_another_kind_than_asked_for(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    project: Project, machine: Machine
 ) -> None:
-    machine(monkeypatch, GOOD)
+    machine(GOOD)
+    project.lab_folder.mkdir()
     remember(project.lab_folder, LabSpec("dev", (), (), "", kind=Kind.REAL))
     path = project.stack_file("dev")
     path.write_text(path.read_text().replace("{nodes: auto}", "{nodes: simulated}"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from gpuclusters.cli.project import Project
+from tests.unit.cli.conftest import ROOT, Cli
+
 ENGINE = """#!/bin/sh
 echo "$*" >>words
 case "$1" in stack) exit 1 ;; esac
@@ -22,32 +23,20 @@ Run = Callable[..., tuple[int, str, list[str]]]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(project: Project, cli: Cli, tmp_path: Path) -> Run:
     """Exit code, standard error, and what the engine was told."""
-    (tmp_path / "gpuclusters").mkdir()
-    for name in ("Pulumi.yaml", "Pulumi.dev.yaml", "Pulumi.rke2-a100.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "pulumi").write_text(ENGINE)
     (programs / "pulumi").chmod(0o755)
+    env = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PULUMI_BACKEND_URL": f"file://{tmp_path}",
+    }
 
     def run(*words: str) -> tuple[int, str, list[str]]:
-        done = subprocess.run(
-            [sys.executable, "-m", "gpuclusters.cli", *words],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "PATH": f"{programs}:{os.environ['PATH']}",
-                "PYTHONPATH": str(ROOT),
-                "PULUMI_BACKEND_URL": f"file://{tmp_path}",
-            },
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        told = tmp_path / "words"
+        done = cli(*words, at=project.folder, **env)
+        told = project.folder / "words"
         said = told.read_text().splitlines() if told.exists() else []
         return done.returncode, done.stderr, [line for line in said if not line.startswith("stack")]
 
@@ -87,16 +76,19 @@ def test_a_change_that_nobody_agreed_to_is_refused_without_a_terminal(run: Run, 
     assert "add --yes [command.nobody-to-ask]" in said
 
 
-def test_an_example_with_placeholders_is_previewed_and_not_applied(run: Run) -> None:
-    code, said, engine = run("up", "--yes", "--stack", "rke2-a100")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["up", "--yes"], "placeholder"),
+        (["down"], "`gpu-clusters destroy --stack rke2-a100` destroys its resources"),
+    ],
+)
+def test_an_example_is_not_applied_and_down_is_for_a_lab(
+    run: Run, words: list[str], told: str
+) -> None:
+    code, said, engine = run(*words, "--stack", "rke2-a100")
     assert (code, engine) == (2, [])
-    assert "placeholder" in said
-
-
-def test_down_is_for_a_lab(run: Run) -> None:
-    code, said, engine = run("down", "--stack", "rke2-a100")
-    assert (code, engine) == (2, [])
-    assert "`gpu-clusters destroy --stack rke2-a100` destroys its resources" in said
+    assert told in said
 
 
 @pytest.mark.parametrize(
@@ -108,15 +100,12 @@ def test_down_is_for_a_lab(run: Run) -> None:
     ],
 )
 def test_the_shell_completes_stacks_and_codes(
-    tmp_path: Path, run: Run, line: str, expected: set[str]
+    project: Project, line: str, expected: set[str]
 ) -> None:
+    program = "from gpuclusters.cli.main import app; app(prog_name='gpu-clusters')"
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from gpuclusters.cli.main import app; app(prog_name='gpu-clusters')",
-        ],
-        cwd=tmp_path,
+        [sys.executable, "-c", program],
+        cwd=project.folder,
         env={
             **os.environ,
             "PYTHONPATH": str(ROOT),

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 
 import asyncssh
 import pytest
@@ -20,19 +20,12 @@ from gpuclusters.core.errors import AdapterError, BusyError
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import forward
-
-
-def hold(server: Server, command: list[str], *, local_port: int = 0, api: int | None = None) -> int:
-    """A command's exit code, through a tunnel of its own."""
-    way = (server.connection, server.credentials, local_port, api or server.api)
-    with tunnel.opened(*way) as opened:
-        return tunnel.hold(opened, command)
-
+from tests.unit.cli.conftest import ROOT
 
 HELLO = b"this is the API\n"
 SECONDS = 120
 """For what takes none, however slow the machine."""
-_CLIENT = (
+CLIENT = (
     "import socket,sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1])));"
     "sys.exit(3 if s.recv(100) == b'this is the API\\n' else 4)"
 )
@@ -48,33 +41,39 @@ class Server:
     drop: Callable[[], None]
     """Break all connections."""
 
+    def hold(self, *command: str, local_port: int = 0, api: int | None = None) -> int:
+        """A command's exit code, through a tunnel of its own."""
+        way = (self.connection, self.credentials, local_port, api or self.api)
+        with tunnel.opened(*way) as opened:
+            return tunnel.hold(opened, command)
 
-class _Door(asyncssh.SSHServer):
+
+class Door(asyncssh.SSHServer):
+    """One that is closed is as OpenSSH with `AllowTcpForwarding no`."""
+
+    def __init__(self, made: list[asyncssh.SSHServerConnection], *, closed: bool) -> None:
+        self.made, self.closed = made, closed
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self.made.append(conn)
+
     def begin_auth(self, username: str) -> bool:
         return False
 
     def connection_requested(self, host: str, port: int, orig_host: str, orig_port: int) -> bool:
+        if self.closed:
+            prohibited = asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED
+            raise asyncssh.ChannelOpenError(prohibited, "open failed")
         return True
 
 
-class _Closed(_Door):
-    """As OpenSSH with `AllowTcpForwarding no`."""
-
-    def connection_requested(self, host: str, port: int, orig_host: str, orig_port: int) -> bool:
-        raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "open failed")
-
-
 @contextlib.contextmanager
-def served(door: type[_Door]) -> Iterator[Server]:
+def served(*, closed: bool = False) -> Iterator[Server]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     key = asyncssh.generate_private_key("ssh-ed25519")
     doors: list[asyncssh.SSHServerConnection] = []
-
-    class Watched(door):  # type: ignore[valid-type, misc]
-        def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
-            doors.append(conn)
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(HELLO)
@@ -82,7 +81,8 @@ def served(door: type[_Door]) -> Iterator[Server]:
         writer.close()
 
     async def start() -> tuple[asyncssh.SSHAcceptor, asyncio.Server]:
-        ssh = await asyncssh.create_server(Watched, "127.0.0.1", 0, server_host_keys=[key])
+        door = partial(Door, doors, closed=closed)
+        ssh = await asyncssh.create_server(door, "127.0.0.1", 0, server_host_keys=[key])
         return ssh, await asyncio.start_server(greet, "127.0.0.1", 0)
 
     async def stop() -> None:
@@ -115,24 +115,20 @@ def served(door: type[_Door]) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with served(_Door) as made:
+    with served() as made:
         yield made
 
 
 def test_a_command_reaches_the_api_and_its_exit_code_is_passed_on(
     server: Server, own_port: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    command = [sys.executable, "-c", _CLIENT, str(own_port)]
-    assert hold(server, command, local_port=own_port) == 3
+    command = (sys.executable, "-c", CLIENT, str(own_port))
+    assert server.hold(*command, local_port=own_port) == 3
     assert f"https://127.0.0.1:{own_port} leads to gpu-01" in capfd.readouterr().err
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", own_port))
-
-
-def test_a_command_that_a_signal_ends_and_one_that_is_not_there(server: Server) -> None:
-    kill = [sys.executable, "-c", "import os; os.kill(os.getpid(), 15)"]
-    for command, expected in ((kill, 143), (["no-such-command"], 127)):
-        assert hold(server, command) == expected
+    assert server.hold(sys.executable, "-c", "import os; os.kill(os.getpid(), 15)") == 143
+    assert server.hold("no-such-command") == 127
 
 
 def test_what_keeps_a_tunnel_from_opening_is_said(server: Server, closed_port: int) -> None:
@@ -140,22 +136,22 @@ def test_what_keeps_a_tunnel_from_opening_is_said(server: Server, closed_port: i
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(BusyError, match="another program listens there"):
-            hold(server, ["true"], local_port=taken.getsockname()[1])
+            server.hold("true", local_port=taken.getsockname()[1])
     with pytest.raises(AdapterError, match=r"nothing answers on 127.0.0.1:\d+ there"):
-        hold(server, ["true"], api=closed_port)
+        server.hold("true", api=closed_port)
     with (
-        served(_Closed) as closed,
+        served(closed=True) as closed,
         pytest.raises(AdapterError, match=r"allows no forwarding.*AllowTcpForwarding"),
     ):
-        hold(closed, ["true"])
+        closed.hold("true")
     gone = replace(server, connection=server.connection.model_copy(update={"port": closed_port}))
     with pytest.raises(AdapterError, match="no SSH connection"):
-        hold(gone, ["true"])
+        gone.hold("true")
 
 
 def test_a_tunnel_without_a_command_stays_until_its_connection_is_lost() -> None:
     with (
-        served(_Door) as lost,
+        served() as lost,
         forward(lost.connection, lost.credentials, local_port=0, remote_port=lost.api) as opened,
     ):
         waiting = threading.Thread(target=opened.wait_until_lost)
@@ -169,6 +165,6 @@ def test_a_tunnel_without_a_command_stays_until_its_connection_is_lost() -> None
 
 
 def test_a_stack_of_another_type_has_no_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(Path(__file__).resolve().parents[3])
+    monkeypatch.chdir(ROOT)
     with pytest.raises(UsageError, match="is no usernetes cluster"):
         tunnel.command(["true"], "dev")

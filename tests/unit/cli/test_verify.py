@@ -23,6 +23,7 @@ from gpuclusters.metrics.alerts import RULES_NAME
 from gpuclusters.proof.checks import Check, Level, Outcome
 from gpuclusters.proof.evidence import PROOF, About, Evidence
 from gpuclusters.tenancy.objects import NAMESPACE
+from tests.unit.config import documents
 from tests.unit.proof.proof_world import FakeCluster
 
 IMAGE = "registry.example.com/proof@sha256:" + "a" * 64
@@ -82,44 +83,21 @@ def test_a_level_that_is_not_described_is_refused(level: str, said: str) -> None
     assert verify.rke2_level(config(), None) is Level.L1
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [({"api": "https://x"}, "--api and --token are of caas"), ({"tokens": ["a=b"]}, "--api and")],
-)
+@pytest.mark.parametrize("options", [{"api": "https://x"}, {"tokens": ["a=b"]}])
 def test_options_of_another_cluster_type_are_refused(
-    options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     stack = StackConfig(ClusterType.RKE2, config())
     monkeypatch.setattr(verify, "read_valid", lambda *_: stack)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match="--api and --token are of caas"):
         verify.run(verify.Request(Project.find(), "dev", **options), folder=tmp_path)
 
 
-# Of a caas cluster
-
 PROOF_OF_ACME = {"tenant": "acme", "image": IMAGE}
-HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMaderow121AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
-EXISTING = {
-    "kubernetes": {"source": "existing"},
-    "hosts": {
-        "source": "existing",
-        "user": "ops",
-        "machines": [{"name": "hgx-01", "address": "10.20.0.11", "host-key": HOST_KEY}],
-    },
-}
 
 
 def caas(**changes: Any) -> CaasConfig:
-    given: dict[str, Any] = {
-        "name": "dev",
-        "platform": "supermicro-hgx-h100",
-        "hosts": {"source": "lab"},
-        "kubernetes": {"source": "lab"},
-        "nodes": [{"name": "hgx-01"}],
-        "partition-layout": [8],
-        "tenants": [{"name": "acme", "gpus": 8}],
-    }
-    return CaasConfig.model_validate(given | changes)
+    return CaasConfig.model_validate(documents.base()["caas"] | changes)
 
 
 def test_the_proof_is_part_of_what_is_verified_where_it_is_described() -> None:
@@ -151,11 +129,9 @@ def test_a_proof_without_what_it_needs_is_refused_before_anything_is_asked(
     changes: dict[str, Any], options: dict[str, Any], said: str
 ) -> None:
     request = verify.Request(Project.find(), "dev", **options)
+    existing = documents.on_existing("10.20.0.11")["caas"]
     with pytest.raises(CommandError, match=said):
-        verify.container_proof(request, caas(**EXISTING, **changes))
-
-
-# The bundle
+        verify.container_proof(request, CaasConfig.model_validate(existing | changes))
 
 
 def test_a_bundle_is_json_markdown_and_their_digests_and_is_valid(
@@ -180,12 +156,7 @@ def test_a_bundle_is_json_markdown_and_their_digests_and_is_valid(
     ],
 )
 def test_an_altered_bundle_is_none(
-    suffix: str,
-    old: str,
-    new: str,
-    fault: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    suffix: str, old: str, new: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = verify.keep(evidence(Outcome.PASSED), tmp_path)
     file = path.with_suffix(suffix)
@@ -197,82 +168,58 @@ def test_an_altered_bundle_is_none(
     assert any(fault in one for one in answer["faults"])
 
 
-def test_what_cannot_be_read_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_a_mistake_of_the_caller_and_what_is_said_is_shown_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         verify.check(tmp_path / "none.json")
-
-
-def test_what_a_cluster_said_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(highlight=False, width=200)
     verify.show(evidence(Outcome.FAILED, said="pod p: [bold]x[/bold] [/red]"), console)
     assert "failed L1 n0: multiplies (pod p: [bold]x[/bold] [/red])" in capsys.readouterr().out
 
 
-# Metrics
-
-
 class Watched(FakeCluster):
     """With the kinds of the Prometheus operator."""
 
-    watchers: Sequence[dict[str, Any]] = ()
-    monitors: Sequence[dict[str, Any]] = ()
-    rules: Sequence[dict[str, Any]] = ()
+    found: dict[ObjectKind, list[dict[str, Any]]]
 
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
-        found = {
-            selection.PROMETHEUS: self.watchers,
-            selection.SERVICE_MONITOR: self.monitors,
-            selection.PROMETHEUS_RULE: self.rules,
-        }
         if kind == NAMESPACE:
             return [{"metadata": {"name": name}} for name in ("monitoring", "gpu-operator")]
-        return found[kind]
+        return self.found.get(kind, ())
+
+    def looked_at(self) -> list[tuple[str, str, str]]:
+        checks = selection.look(self, operator_namespace="gpu-operator", namespace="monitoring")
+        return [(check.subject, check.outcome.value, check.said) for check in checks]
 
 
 def named(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
-ALL = {
-    name: {}
-    for name in (
-        "serviceMonitorSelector",
-        "serviceMonitorNamespaceSelector",
-        "ruleSelector",
-        "ruleNamespaceSelector",
-    )
-}
-
-
-def looked_at(cluster: Watched) -> list[tuple[str, str, str]]:
-    checks = selection.look(cluster, operator_namespace="gpu-operator", namespace="monitoring")
-    return [(check.subject, check.outcome.value, check.said) for check in checks]
-
-
 def test_a_monitor_and_rules_that_a_prometheus_selects_pass_and_others_say_why_not() -> None:
     cluster = Watched()
-    monitor, rules = (
-        "ServiceMonitor gpu-operator/nvidia-dcgm-exporter",
-        f"PrometheusRule monitoring/{RULES_NAME}",
-    )
-    (absent, no_rules) = looked_at(cluster)
+    cluster.found = {}
+    monitor = "ServiceMonitor gpu-operator/nvidia-dcgm-exporter"
+    rules = f"PrometheusRule monitoring/{RULES_NAME}"
+    (absent, no_rules) = cluster.looked_at()
     assert absent[:2] == (monitor, "failed")
     assert "dcgmExporter.serviceMonitor.enabled: true" in absent[2]
     assert no_rules == (rules, "failed", "it is not there; run `up` again")
 
-    cluster.monitors = [named("nvidia-dcgm-exporter", "gpu-operator")]
-    cluster.rules = [named(RULES_NAME, "monitoring")]
-    assert {said for _, _, said in looked_at(cluster)} == {"there is no Prometheus"}
+    cluster.found[selection.SERVICE_MONITOR] = [named("nvidia-dcgm-exporter", "gpu-operator")]
+    cluster.found[selection.PROMETHEUS_RULE] = [named(RULES_NAME, "monitoring")]
+    assert {said for _, _, said in cluster.looked_at()} == {"there is no Prometheus"}
 
+    kinds = ("serviceMonitor", "serviceMonitorNamespace", "rule", "ruleNamespace")
+    everything: dict[str, Any] = {f"{kind}Selector": {} for kind in kinds}
     deaf = {"serviceMonitorSelector": {"matchLabels": {"release": "kps"}}}
-    cluster.watchers = [named("kps", "monitoring", **(ALL | deaf))]
-    first, second = looked_at(cluster)
-    assert first == (
-        monitor,
-        "failed",
-        "Prometheus monitoring/kps: serviceMonitorSelector wants the label release=kps (it is not there)",
-    )
+    watchers = [named("kps", "monitoring", **(everything | deaf))]
+    cluster.found[selection.PROMETHEUS] = watchers
+    why = "serviceMonitorSelector wants the label release=kps (it is not there)"
+    first, second = cluster.looked_at()
+    assert first == (monitor, "failed", f"Prometheus monitoring/kps: {why}")
     assert second == (rules, "passed", "by Prometheus monitoring/kps")
 
-    cluster.watchers = [*cluster.watchers, named("all", "monitoring", **ALL)]
-    assert looked_at(cluster)[0] == (monitor, "passed", "by Prometheus monitoring/all")
+    watchers.append(named("all", "monitoring", **everything))
+    assert cluster.looked_at()[0] == (monitor, "passed", "by Prometheus monitoring/all")

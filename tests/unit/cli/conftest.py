@@ -1,0 +1,77 @@
+"""A checkout with the committed stack files, for commands that write into it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuclusters.cli import engine as engines
+from gpuclusters.cli.main import main
+from gpuclusters.cli.project import Project, Stack
+from tests.fixtures.keys import quick_keys
+
+ROOT = Path(__file__).resolve().parents[3]
+EMBEDDED = engines.Engine(engines.Kind.EMBEDDED, (sys.executable, "-m", "engine"), "a test")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """It has no lab."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for path in ROOT.glob("Pulumi.*"):
+        shutil.copy(path, folder)
+    for name in ("gpuclusters", "__main__.py"):
+        (folder / name).symlink_to(ROOT / name)
+    return Project(folder, tmp_path / "lab")
+
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
+    """`gpu-clusters WORDS` in a folder, with nothing of Pulumi's or ours in the environment but this."""
+
+    def call(*words: str | Path, at: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+        with monkeypatch.context() as patch:
+            for name in [one for one in os.environ if one.startswith(("PULUMI_", "GPU_CLUSTERS_"))]:
+                patch.delenv(name)
+            for name, value in {"COLUMNS": "160", "PYTHONPATH": str(ROOT), **env}.items():
+                patch.setenv(name, value)
+            patch.chdir(at)
+            patch.setattr(sys, "argv", ["gpu-clusters", *map(str, words)])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        return subprocess.CompletedProcess(words, int(ended.value.code or 0), *capfd.readouterr())
+
+    return call
+
+
+def stack_of(project: Project, name: str = "dev", **env: str) -> Stack:
+    """A stack whose backend is that of a lab, whatever this process has of Pulumi's."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PULUMI_")}
+    keys = quick_keys(project.folder.parent / "keys")
+    keys["PYTHONPATH"] += os.pathsep + str(ROOT)
+    return Stack(project, name, EMBEDDED, {**project.lab_environment(clean), **keys, **env})
+
+
+def made(project: Project, name: str = "dev") -> Stack:
+    """A stack that is in its backend."""
+    (project.lab_folder / "state").mkdir(parents=True)
+    stack = stack_of(project, name)
+    engine(stack, "stack", "init", "--non-interactive")
+    return stack
+
+
+def engine(stack: Stack, *args: str) -> str:
+    """What the engine prints on a command about a stack."""
+    done = stack.run(*args, "--stack", stack.stack)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
