@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -65,23 +69,34 @@ def typed(block: Block) -> list[tuple[str, str]]:
     ]
 
 
+def calls(program: str) -> list[Any]:
+    """The rest of every line of the pages that calls a program; what is a pattern is left out."""
+    found = []
+    for one in (block for page in pages() for block in blocks(page)):
+        if one.language in ("", "sh", "bash", "console", "ini", "text", "dockerfile"):
+            for line in one.text.replace("\\\n", " ").splitlines():
+                call = re.match(rf"\s*(?:\$ )?(?:\.venv/bin/)?{program} (?P<rest>.*)$", line)
+                if call and not re.search(r"[…\[]|<\S", call["rest"]):
+                    rest = re.split(r"\s#\s|\s[|<>]\s|;|\s&&\s", call["rest"].strip())[0]
+                    words = shlex.split(rest)
+                    found.append(pytest.param(words, id=f"{one.id}: {line.strip()[:60]}"))
+    return found
+
+
 def prose(page: Path) -> str:
     """The text of a page without fenced blocks and code."""
+    return re.sub(r"`[^`\n]*`", "`code`", _without_blocks(page))
+
+
+def _without_blocks(page: Path) -> str:
     text = page.read_text(encoding="utf-8")
-    text = re.sub(r"^ *(`{3,}|~{3,})[^\n]*\n.*?^ *\1 *$", "", text, flags=re.DOTALL | re.MULTILINE)
-    return re.sub(r"`[^`\n]*`", "`code`", text)
+    return re.sub(r"^ *(`{3,}|~{3,})[^\n]*\n.*?^ *\1 *$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def anchors(page: Path) -> set[str]:
     """Names by which headings of a page are linked, as a forge gives them."""
-    text = re.sub(
-        r"^ *(`{3,}|~{3,})[^\n]*\n.*?^ *\1 *$",
-        "",
-        page.read_text(encoding="utf-8"),
-        flags=re.DOTALL | re.MULTILINE,
-    )
     found: set[str] = set()
-    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", text, re.MULTILINE):
+    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", _without_blocks(page), re.MULTILINE):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("\\", "")
         name = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
         candidate, count = name, 0

@@ -86,7 +86,7 @@ def test_a_file_changed_and_a_door_opened_by_hand_are_told_and_put_back(
     shown = dev.run("preview", "--refresh", "--expect-no-changes")
     assert shown.returncode == 7
     assert re.search(r"~ .*hgx-02-kubelet update", shown.stdout), shown.stdout
-    assert re.search(r"\+ 1 to create\n *~ 3 to update\n *\d+ unchanged", shown.stdout)
+    assert "+ 1 to create\n    ~ 3 to update\n" in shown.stdout
     dev.up("--refresh")
     assert dev.on_host("hgx-02", f"sudo -n cat {KUBELET}") == before
 
