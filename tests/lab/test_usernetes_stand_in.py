@@ -16,7 +16,6 @@ from lab.pods.in_pod import Network
 from lab.pods.rootless import InNode
 from lab.usernetes import faults
 from lab.usernetes.__main__ import main
-from lab.usernetes.faults import Fault
 from lab.usernetes.server import inside, tell
 
 GPUS = ("GPU-1", "GPU-2")
@@ -24,34 +23,24 @@ NODE = NodeState("a", True, GPUS, "nvidia", True, "worker", True)
 
 
 @pytest.mark.parametrize(
-    ("kind", "plugin", "pod"),
+    ("kind", "missing"),
     [
-        ("usernetes-runtime-not-default", None, None),
-        ("usernetes-no-specification", "=all", "=GPU-1"),
-        ("usernetes-names-by-index", None, "=GPU-1"),
-        ("usernetes-stale-uuids", None, "=GPU-1"),
-        ("usernetes-gpu-lost", None, None),
-        ("usernetes-network-closed", None, None),
-        ("usernetes-rank-dies", None, None),
+        ("runtime-not-default", ""),
+        ("no-specification", "all GPU-1"),
+        ("names-by-index", "GPU-1"),
+        ("stale-uuids", "GPU-1"),
+        ("gpu-lost", ""),
+        ("network-closed", ""),
+        ("rank-dies", ""),
     ],
 )
-def test_a_fault_changes_what_is_inside_its_node_alone(
-    kind: str, plugin: str | None, pod: str | None
-) -> None:
-    fault: Fault = faults.parse(kind, {"node": "a"})
-    found, other = inside(NODE, [fault]), inside(NODE, [faults.parse(kind, {"node": "b"})])
-    assert other == InNode(GPUS, ("all", *GPUS), "nvidia", True)
-    assert found != other
-    for visible, missing in (("all", plugin), ("GPU-1", pod)):
-        said = found.unresolvable(visible)
-        assert (said is None) == (missing is None)
-        assert missing is None or said is None or said.endswith(f"nvidia.com/gpu{missing}")
-
-
-def test_a_node_that_does_not_run_or_has_no_gpus_set_up_offers_none() -> None:
-    assert inside(NodeState("a", False, GPUS, "nvidia", True, "worker", True), []) == InNode()
-    bare = inside(NodeState("a", True, (), "runc", False, "worker", True), [])
-    assert (bare.names, bare.injects) == ((), False)
+def test_a_fault_changes_what_is_inside_its_node_alone(kind: str, missing: str) -> None:
+    here, there = (faults.parse(f"usernetes-{kind}", {"node": node}) for node in ("a", "b"))
+    found = inside(NODE, [here])
+    assert inside(NODE, [there]) == InNode(GPUS, ("all", *GPUS), "nvidia", True) != found
+    for visible in ("all", "GPU-1"):
+        said = found.unresolvable(visible) or ""
+        assert said.endswith(f"nvidia.com/gpu={visible}") == (visible in missing.split()), said
 
 
 def test_what_is_told_is_read_again_and_told_once(tmp_path: Path) -> None:
@@ -60,6 +49,10 @@ def test_what_is_told_is_read_again_and_told_once(tmp_path: Path) -> None:
     assert tell(tmp_path, told)
     assert not tell(tmp_path, told)
     assert rootless.read(tmp_path) == told
+    # A node that does not run or has no GPUs set up offers none.
+    assert inside(NodeState("a", False, GPUS, "nvidia", True, "worker", True), []) == InNode()
+    bare = inside(NodeState("a", True, (), "runc", False, "worker", True), [])
+    assert (bare.names, bare.injects) == ((), False)
 
 
 def test_faults_are_injected_by_name_and_a_wrong_one_is_refused(
@@ -92,33 +85,20 @@ def test_it_starts_once_tells_and_stops(tmp_path: Path) -> None:
     assert lab.usernetes.status(folder).detail == "not started"
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        ("r-0.reach", True),
-        ("r-0.reach.ns.svc", True),
-        ("r-0.reach.ns.svc.cluster.local.", True),
-        ("r-0.reach.other", False),
-        ("r-1.reach", False),
-    ],
-)
-def test_names_of_pods_are_found_in_their_namespace(
-    tmp_path: Path, asked: str, found: bool
-) -> None:
-    name = Name.of(
-        {"metadata": {"namespace": "ns"}, "spec": {"hostname": "r-0", "subdomain": "reach"}}
-    )
+def test_names_of_pods_are_found_in_their_namespace(tmp_path: Path) -> None:
+    spec = {"hostname": "r-0", "subdomain": "reach"}
+    name = Name.of({"metadata": {"namespace": "ns"}, "spec": spec})
     assert name is not None
     cluster_dns.publish(tmp_path, name, "127.0.0.1", "b")
     network = Network(tmp_path, "a", "ns")
-    if found:
+    for asked in ("r-0.reach", "r-0.reach.ns.svc", "r-0.reach.ns.svc.cluster.local."):
         assert network.getaddrinfo(asked, 80)[0][4] == ("127.0.0.1", 80)
-    else:
+    for asked in ("r-0.reach.other", "r-1.reach"):
         with pytest.raises(socket.gaierror, match="not known"):
             network.getaddrinfo(asked, 80)
     cluster_dns.withdraw(tmp_path, name)
     with pytest.raises(socket.gaierror):
-        network.getaddrinfo(asked, 80)
+        network.getaddrinfo("r-0.reach", 80)
     assert network.getaddrinfo("127.0.0.1", 80)
 
 
