@@ -141,7 +141,8 @@ def test_a_pod_that_does_not_fit_waits_and_init_containers_have_ended_when_one_r
 
 PROGRAM = """
 import http.server, os, signal, sys
-print("up", os.environ["GREETING"], os.environ["WHERE"], flush=True)
+token = open("/var/run/mine/token").read().split(".")
+print("up", os.environ["GREETING"], open("/etc/keys/key").read(), len(token), os.environ["WHERE"], flush=True)
 def bye(*_):
     print("bye", flush=True)
     sys.exit(0)
@@ -150,7 +151,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/crash":
             os._exit(3)
-        self.send_response(200)
+        self.send_response(500 if self.path == "/ill" else 200)
         self.end_headers()
         with open(sys.argv[1]) as file:
             self.wfile.write(file.read().encode())
@@ -160,16 +161,23 @@ http.server.HTTPServer((os.environ["POD_IP"], 8080), Answer).serve_forever()
 """
 
 
-def real_pod(node: str) -> dict[str, Any]:
+def real_pod(node: str, **probes: Any) -> dict[str, Any]:
     plugins = "/var/lib/kubelet/device-plugins"
     fields = {"POD_IP": "status.podIP", "NODE": "spec.nodeName"}
-    word = {"secretKeyRef": {"name": "greeting", "key": "word"}}
+    word = {"secretKeyRef": {"name": "keys", "key": "word"}}
     env: list[dict[str, Any]] = [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
         for name, path in fields.items()
     ]
     env.append({"name": "GREETING", "valueFrom": word})
     env.append({"name": "WHERE", "value": f"{plugins}/$(NODE)"})
+    token = {"serviceAccountToken": {"path": "token", "audience": "somebody"}}
+    volumes: dict[str, tuple[str, dict[str, Any]]] = {
+        "/etc/config": ("configMap", {"name": "config"}),
+        "/etc/keys": ("secret", {"secretName": "keys"}),
+        "/var/run/mine": ("projected", {"sources": [token]}),
+        plugins: ("hostPath", {"path": plugins}),
+    }
     pod = pod_on(
         node,
         "real",
@@ -178,17 +186,15 @@ def real_pod(node: str) -> dict[str, Any]:
         args=["/etc/config/text"],
         ports=[{"containerPort": 8080, "name": "http"}],
         env=env,
-        readinessProbe={"httpGet": {"port": "http", "path": "/"}, "periodSeconds": 1},
-        volumeMounts=[
-            {"name": "config", "mountPath": "/etc/config"},
-            {"name": "plugins", "mountPath": plugins},
-        ],
+        volumeMounts=[{"name": kind.lower(), "mountPath": at} for at, (kind, _) in volumes.items()],
+        **probes,
     )
-    pod["spec"]["volumes"] = [
-        {"name": "config", "configMap": {"name": "config"}},
-        {"name": "plugins", "hostPath": {"path": plugins}},
-    ]
+    pod["spec"]["volumes"] = [{"name": kind.lower(), kind: of} for kind, of in volumes.values()]
     return pod
+
+
+KEYS = {"metadata": {"name": "keys"}, "stringData": {"word": "hello", "key": "k"}}
+CONFIG = {"metadata": {"name": "config"}, "data": {"text": "from the config map"}}
 
 
 def fetch(address: str, path: str = "/") -> str:
@@ -242,22 +248,20 @@ def test_a_pod_of_our_image_is_a_process_with_all_that_its_spec_names(
 ) -> None:
     core = f"/api/v1/namespaces/{namespace}"
     with kube_api.api() as client:
-        secret = {"metadata": {"name": "greeting"}, "stringData": {"word": "hello"}}
-        post(client, f"{core}/secrets", secret)
-        post(client, f"{core}/pods", real_pod(kubelet.name))
+        post(client, f"{core}/secrets", KEYS)
+        ready = {"httpGet": {"port": "http", "path": "/"}, "periodSeconds": 1}
+        post(client, f"{core}/pods", real_pod(kubelet.name, readinessProbe=ready))
         # The volume's content is missing at first; the pod waits for it, as on a real node.
         eventually(lambda: "not found" in str(client.get(f"{core}/pods/real")["status"]))
-        config = {"metadata": {"name": "config"}, "data": {"text": "from the config map"}}
-        post(client, f"{core}/configmaps", config)
+        post(client, f"{core}/configmaps", CONFIG)
         pod = eventually(is_ready(client, f"{core}/pods/real"))
         address = reachable(pod["status"]["podIP"])
         assert address.startswith("127.")
         assert not address.startswith("127.0.")
         assert fetch(address) == "from the config map"
         plugins = kubelet.node().device_plugins
-        assert kubectl(kube_api, "logs", "-n", namespace, "real") == (
-            f"up hello {plugins}/{kubelet.name}\n"
-        )
+        up = f"up hello k 3 {plugins}/{kubelet.name}\n"
+        assert kubectl(kube_api, "logs", "-n", namespace, "real") == up
 
         assert fetch(address, "/crash") == ""
         restarted = eventually(is_ready(client, f"{core}/pods/real", restarts=1))
@@ -280,56 +284,28 @@ def test_a_pod_of_our_image_is_a_process_with_all_that_its_spec_names(
 
 
 SLEEPS = "import time; time.sleep(600)"
-ILL = """
-import http.server, os, pathlib, sys
-print(pathlib.Path(sys.argv[1]).read_text(), flush=True)
-print(len(pathlib.Path(os.environ["TOKEN"]).read_text().split(".")), flush=True)
-class Answer(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(500)
-        self.end_headers()
-    def log_message(self, *_):
-        pass
-http.server.HTTPServer((os.environ["POD_IP"], 8080), Answer).serve_forever()
-"""
 
 
 def test_a_process_that_fails_its_liveness_probe_is_restarted_and_its_last_log_kept(
     kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
 ) -> None:
     core = f"/api/v1/namespaces/{namespace}"
-    pod = pod_on(
-        kubelet.name,
-        image=IMAGE,
-        command=["python", "-c", ILL, "/etc/keys/key"],
-        env=[
-            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-            {"name": "TOKEN", "value": "/var/run/mine/token"},
-        ],
-        # It has its time to say its lines, also on a busy machine.
-        livenessProbe={"httpGet": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 8},
-        volumeMounts=[
-            {"name": "keys", "mountPath": "/etc/keys"},
-            {"name": "token", "mountPath": "/var/run/mine"},
-        ],
-    )
-    token = {"serviceAccountToken": {"path": "token", "audience": "somebody"}}
-    pod["spec"]["volumes"] = [
-        {"name": "keys", "secret": {"secretName": "keys"}},
-        {"name": "token", "projected": {"sources": [token]}},
-    ]
+    # It has its time to say its line, also on a busy machine.
+    ill = {"httpGet": {"port": 8080, "path": "/ill"}, "periodSeconds": 1, "failureThreshold": 5}
     with kube_api.api() as client:
-        post(client, f"{core}/secrets", {"metadata": {"name": "keys"}, "stringData": {"key": "k"}})
-        post(client, f"{core}/pods", pod)
+        post(client, f"{core}/secrets", KEYS)
+        post(client, f"{core}/configmaps", CONFIG)
+        post(client, f"{core}/pods", real_pod(kubelet.name, livenessProbe=ill))
 
         def restarted() -> bool:
-            statuses = client.get(f"{core}/pods/p")["status"].get("containerStatuses", [])
+            statuses = client.get(f"{core}/pods/real")["status"].get("containerStatuses", [])
             return any(s["restartCount"] >= 1 for s in statuses)
 
         eventually(restarted)
         # The next run's log is begun with its first line: until then there is none before it.
-        previous = ("logs", "-n", namespace, "p", "--previous")
-        eventually(lambda: kubectl(kube_api, *previous) == "k\n3\n")
+        previous = ("logs", "-n", namespace, "real", "--previous")
+        eventually(lambda: kubectl(kube_api, *previous).startswith("up hello k 3 "))
+        assert kubectl(kube_api, *previous).endswith("bye\n")
         events = ("get", "events", "-n", namespace, "-o", "jsonpath={.items[*].reason}")
         expected = {"Started", "Killing", "BackOff"}
         eventually(lambda: expected <= set(kubectl(kube_api, *events).split()))
