@@ -22,26 +22,24 @@ from tests.fixtures.control_plane import KubeCluster
 pytestmark = pytest.mark.lab
 
 
+def in_the_end_killed(folder: Path) -> Iterator[Path]:
+    """Whatever still runs of a lab: without the code under test, which may be what is broken."""
+    yield folder
+    for process in processes_of(folder):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
 @pytest.fixture
 def lab(tmp_path: Path, tools_at_hand: None) -> Iterator[Path]:
-    """An empty lab folder; what still runs of it in the end is killed."""
-    yield tmp_path / "lab"
-    kill_all(tmp_path / "lab")
+    """An empty lab folder."""
+    yield from in_the_end_killed(tmp_path / "lab")
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, tools_at_hand: None) -> Iterator[Path]:
     """A lab folder for tests that begin and end with a control plane that is well."""
-    folder = tmp_path_factory.mktemp("shared") / "lab"
-    yield folder
-    kill_all(folder)
-
-
-def kill_all(folder: Path) -> None:
-    """Without the code under test, which may be what is broken."""
-    for process in processes_of(folder):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+    yield from in_the_end_killed(tmp_path_factory.mktemp("shared") / "lab")
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:

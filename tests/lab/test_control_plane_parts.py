@@ -7,9 +7,10 @@ import errno
 import os
 import re
 import socket
-import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -109,23 +110,16 @@ def test_a_port_that_somebody_listens_on_is_not_free_and_its_holder_is_named() -
 
 
 def test_a_second_command_on_the_same_lab_says_who_holds_it(tmp_path: Path) -> None:
-    held, release = threading.Event(), threading.Event()
+    def twice(wait_seconds: float) -> None:
+        with exclusive(tmp_path / ".lock", wait_seconds=wait_seconds, busy="busy"):
+            pytest.fail("two hold the lock")
 
-    def hold() -> None:
-        with exclusive(tmp_path / ".lock", wait_seconds=0, busy="busy"):
-            held.set()
-            release.wait(60)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert held.wait(60)
     with (
+        exclusive(tmp_path / ".lock", wait_seconds=0, busy="busy"),
+        ThreadPoolExecutor(1) as others,
         pytest.raises(ControlPlaneError, match=r"busy \(process \d+\)"),
-        exclusive(tmp_path / ".lock", wait_seconds=0.1, busy="busy"),
     ):
-        pytest.fail("two hold the lock")
-    release.set()
-    thread.join()
+        others.submit(twice, 0.1).result(60)
 
 
 def test_a_file_with_a_wrong_mode_is_put_right(tmp_path: Path) -> None:
@@ -212,14 +206,8 @@ def test_an_interrupted_start_stops_what_it_started(
 ) -> None:
     started: list[processes.Running] = []
 
-    def interrupt(
-        _ready: object,
-        _what: object,
-        running: dict[str, processes.Running],
-        *_: object,
-        **__: object,
-    ) -> None:
-        started.extend(running.values())
+    def interrupt(*given: Any, **_: object) -> None:
+        started.extend(given[2].values())
         raise KeyboardInterrupt
 
     monkeypatch.setattr(lifecycle, "wait_until", interrupt)

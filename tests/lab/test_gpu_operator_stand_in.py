@@ -133,15 +133,15 @@ class World:
             "upgrade", "--install", RELEASE, str(chart), "--skip-crds", "-f", str(file), "--wait"
         )
 
-    def ready(self, expected: Mapping[str, int], seconds: float = 3000) -> Mapping[str, Any]:
-        """Our gate, for both nodes."""
-        inputs = ReadinessInputs(
-            cluster="c",
-            kubeconfig=self.kubeconfig,
-            expected={node: dict(expected) for node in self.nodes},
-            namespace=self.namespace,
-            timeout_seconds=seconds,
-        )
+    def of_this(self, **more: Any) -> dict[str, Any]:
+        """Inputs of what looks at this release."""
+        common = {"cluster": "c", "kubeconfig": self.kubeconfig, "namespace": self.namespace}
+        return {**common, "timeout_seconds": 3000, **more}
+
+    def ready(self, seconds: float = 3000) -> Mapping[str, Any]:
+        """Our gate, for eight GPUs on both nodes."""
+        expected = {node: {"nvidia.com/gpu": 8} for node in self.nodes}
+        inputs = ReadinessInputs(**self.of_this(expected=expected, timeout_seconds=seconds))
         return readiness.wait(inputs, self.objects, Quick(), Reporter())
 
     def refused(self, *words: str) -> str:
@@ -151,7 +151,7 @@ class World:
         def says() -> bool:
             nonlocal text
             with pytest.raises(Refused) as failed:
-                self.ready({"nvidia.com/gpu": 8}, seconds=10)
+                self.ready(seconds=10)
             text = str(failed.value)
             return all(word in text for word in words)
 
@@ -159,28 +159,27 @@ class World:
         return text
 
     def policy(self) -> dict[str, Any]:
-        found = self.objects.get(CLUSTER_POLICY, "cluster-policy")
-        assert found is not None
-        return found
+        return self.objects.get(CLUSTER_POLICY, "cluster-policy") or {}
+
+    def state(self) -> str:
+        return str(self.policy()["status"]["state"])
 
     def labels(self, node: str) -> dict[str, str]:
         found = self.objects.get(NODE, node)
         assert found is not None
         return dict(found["metadata"]["labels"])
 
+    def pods(self, app: str) -> list[dict[str, Any]]:
+        """Of an operand."""
+        found = self.objects.list(POD, self.namespace)
+        return [one for one in found if (one["metadata"].get("labels") or {}).get("app") == app]
+
     def divide(self, node: str, layout: str, expected: Mapping[str, int]) -> MigState:
         """As our resource does."""
-        inputs = MigInputs(
-            cluster="c",
-            kubeconfig=self.kubeconfig,
-            node=node,
-            layout=layout,
-            expected=dict(expected),
-            namespace=self.namespace,
-            timeout_seconds=3000,
-        )
+        asked = self.of_this(node=node, layout=layout, expected=dict(expected))
         reporter = Reporter()
-        state = converge(MigNode(inputs, self.objects, Quick(), reporter), reporter)
+        node_ = MigNode(MigInputs(**asked), self.objects, Quick(), reporter)
+        state = converge(node_, reporter)
         assert state is not None
         return state
 
@@ -243,7 +242,7 @@ def operating(world: World) -> Iterator[None]:
 
 def test_gpus_are_ready_when_every_operand_is(world: World) -> None:
     world.install()
-    found = world.ready({"nvidia.com/gpu": 8})
+    found = world.ready()
     assert found["reason"] == "Reconciled"
     assert all(amounts["nvidia.com/gpu"] == 8 for amounts in found["allocatable"].values())
     # "the operator labels GPU nodes with nvidia.com/gpu.present=true" and where each operand comes.
@@ -265,13 +264,9 @@ def test_gpus_are_ready_when_every_operand_is(world: World) -> None:
 def test_the_preflight_finds_nothing_wrong_with_our_own_release_and_what_is_wrong_with_others(
     world: World,
 ) -> None:
-    inputs = OperatorPreflightInputs(
-        cluster="c",
-        kubeconfig=world.kubeconfig,
-        version="v26.7.1",
-        nodes=world.nodes,
-        namespace=world.namespace,
-    )
+    asked = world.of_this(version="v26.7.1", nodes=world.nodes)
+    del asked["timeout_seconds"]
+    inputs = OperatorPreflightInputs(**asked)
     live = read(inputs, world.objects)
     assert (live.installed, findings(live, inputs)) == ("v26.7.0", ())
     other = inputs.model_copy(update={"version": "v26.3.0", "nodes": ("gpu-09",)})
@@ -284,17 +279,10 @@ def test_a_pod_gets_gpus_by_the_device_plugin_and_the_node_has_no_more_than_it_h
     world: World,
 ) -> None:
     def pod(name: str, gpus: int) -> dict[str, Any]:
-        container = {
-            "name": "c",
-            "image": "example.com/train:1",
-            "resources": {"limits": {"nvidia.com/gpu": gpus}},
-        }
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {"nodeName": world.nodes[0], "containers": [container]},
-        }
+        limits = {"limits": {"nvidia.com/gpu": gpus}}
+        container = {"name": "c", "image": "example.com/train:1", "resources": limits}
+        spec = {"nodeName": world.nodes[0], "containers": [container]}
+        return {"metadata": {"name": name}, "spec": spec}
 
     def phase(name: str) -> str:
         found = world.objects.get(POD, name, world.namespace) or {}
@@ -328,7 +316,7 @@ def test_another_layout_of_one_node_leaves_the_other_untouched(world: World) -> 
         world.divide(second, "all-9g.99gb", {"nvidia.com/gpu": 8})
     for node in world.nodes:
         world.divide(node, "all-disabled", {"nvidia.com/gpu": 8})
-    world.ready({"nvidia.com/gpu": 8})
+    world.ready()
 
 
 def test_time_slicing_hands_out_each_gpu_several_times_on_the_labelled_node_alone(
@@ -350,38 +338,37 @@ def test_time_slicing_hands_out_each_gpu_several_times_on_the_labelled_node_alon
     eventually(lambda: offered(second, "nvidia.com/gpu") == "8", "whole GPUs on the other node")
     assert offered(second, "nvidia.com/gpu.shared") == "0"
     world.label(first, {})
-    world.ready({"nvidia.com/gpu": 8})
+    world.ready()
 
 
 def test_a_node_that_fails_is_named_with_what_is_wrong_with_it_and_recovers(world: World) -> None:
     first, second = world.nodes
     with world.cluster.api() as api:
         faults.inject(world.folder, faults.NodeFails(node=first))
-        for pod in world.objects.list(POD, world.namespace):
-            app = (pod["metadata"].get("labels") or {}).get("app")
-            if app == "nvidia-device-plugin-daemonset" and pod["spec"]["nodeName"] == first:
+        for pod in world.pods("nvidia-device-plugin-daemonset"):
+            if pod["spec"]["nodeName"] == first:
                 name = pod["metadata"]["name"]
                 api.delete(f"/api/v1/namespaces/{world.namespace}/pods/{name}")
-    eventually(lambda: world.policy()["status"]["state"] == "notReady", "the policy is not ready")
+    eventually(lambda: world.state() == "notReady", "the policy is not ready")
     text = world.refused(
         *("OperandNotReady", "states not ready: [", "too many open files"),
         *(f"node {first}: 0 of 8 nvidia.com/gpu allocatable", "fs.inotify.max_user_instances"),
     )
     assert f"node {second}:" not in text
     faults.clear(world.folder)
-    world.ready({"nvidia.com/gpu": 8})
+    world.ready()
 
 
 def test_a_toolkit_that_is_not_told_where_rke2s_containerd_listens_is_explained(
     world: World,
 ) -> None:
     world.install(toolkit={"env": []})
-    eventually(lambda: world.policy()["status"]["state"] == "notReady", "the operator has seen it")
+    eventually(lambda: world.state() == "notReady", "the operator has seen it")
     world.refused(
         "error signaling containerd", "CONTAINERD_SOCKET=/run/k3s/containerd/containerd.sock"
     )
     world.install()
-    world.ready({"nvidia.com/gpu": 8})
+    world.ready()
 
 
 def updated_at_once(world: World, version: str) -> list[int]:
@@ -425,15 +412,12 @@ def test_the_operators_driver_is_updated_one_node_after_the_other(
     chart = (older / "Chart.yaml").read_text().replace("v26.7.0", "v26.3.2")
     (older / "Chart.yaml").write_text(chart)
     world.install(older, driver={"enabled": True, "version": "580.178.04"})
-    world.ready({"nvidia.com/gpu": 8})
+    world.ready()
     faults.inject(world.folder, faults.DriverSlow(seconds=0.5))
 
     def images() -> set[str]:
-        return {
-            pod["spec"]["containers"][0]["image"]
-            for pod in world.objects.list(POD, world.namespace)
-            if (pod["metadata"].get("labels") or {}).get("app") == "nvidia-driver-daemonset"
-        }
+        pods = world.pods("nvidia-driver-daemonset")
+        return {pod["spec"]["containers"][0]["image"] for pod in pods}
 
     with ThreadPoolExecutor(1) as threads:
         with world.cluster.api() as api:
@@ -445,19 +429,17 @@ def test_the_operators_driver_is_updated_one_node_after_the_other(
         # maxParallelUpgrades is 1.
         assert max(under_way.result()) == 1
     faults.clear(world.folder)
-    world.ready({"nvidia.com/gpu": 8})
+    world.ready()
     assert world.policy()["metadata"]["labels"]["app.kubernetes.io/version"] == "v26.7.0"
 
 
 def test_definitions_labels_and_toolkits_stay_when_the_release_goes(world: World) -> None:
     world.helm("uninstall", RELEASE, "--no-hooks", "--wait")
 
-    def operands() -> list[Any]:
-        return [
-            one
-            for one in world.objects.list(DAEMON_SET, world.namespace)
-            if one["metadata"]["name"].startswith("nvidia-")
-        ]
+    def operands() -> list[str]:
+        found = world.objects.list(DAEMON_SET, world.namespace)
+        names = [one["metadata"]["name"] for one in found]
+        return [name for name in names if name.startswith("nvidia-")]
 
     eventually(lambda: not operands(), "the operands are collected with their policy")
     # "Default uninstall leaves CRDs, loaded kernel modules, /usr/local/nvidia, NFD labels."
