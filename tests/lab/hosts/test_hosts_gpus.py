@@ -17,7 +17,7 @@ from lab.hosts.hardware.board import board
 from lab.hosts.hardware.gpus import DEFAULT_KNOBS, Gpu
 from lab.hosts.machine import Machine
 from lab.hosts.model import HostsError
-from lab.hosts.service_vm.fabric import Fabric, Return
+from lab.hosts.service_vm.fabric import CONFIGURATION, Fabric, Return
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 
@@ -160,6 +160,19 @@ def test_a_fabric_is_there_while_the_vm_with_the_switches_runs(tmp_path: Path) -
     fabric.power_on("595.58.03", {**SETTINGS, "FABRIC_MODE": "0"})
     machine.state["fabric"]["ready_at"] = 0
     assert fabric.ready() is Return.NOT_SUPPORTED
+
+
+def test_the_fabric_of_a_prepared_machine_reads_its_file_and_waits_for_the_list(
+    tmp_path: Path,
+) -> None:
+    fabric, machine = alone(tmp_path)
+    file = machine.path(CONFIGURATION)
+    file.parent.mkdir(parents=True)
+    file.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
+    fabric.started()
+    machine.state["fabric"]["ready_at"] = 0
+    assert fabric.activate(7) is Return.NOT_CONFIGURED
+    assert fabric.set_activated([7]) is fabric.deactivate(7) is Return.SUCCESS
 
 
 def test_codes_can_be_injected_by_operation_partition_and_number_of_times(tmp_path: Path) -> None:
