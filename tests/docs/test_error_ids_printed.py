@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,13 +30,6 @@ _ID = re.compile(r" \[([a-z0-9.-]+)\]$")
 def ids(text: str) -> list[str]:
     """Of every line that has one."""
     return [found.group(1) for line in text.splitlines() if (found := _ID.search(line))]
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["gpu-clusters", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +77,7 @@ def test_errors_have_the_id_of_their_class(error: Exception, expected: str) -> N
     assert expected in catalogue()
 
 
-def test_an_error_that_passes_another_one_on_has_its_id() -> None:
+def test_an_error_that_passes_another_one_on_has_its_id_and_foreign_ones_have_none() -> None:
     outer = RunError("hgx-01: …")
     outer.__cause__ = HostKeyMismatchError("a", "b", "c", "d")
     assert outer.error_id == "remote.host-key-mismatch"
@@ -92,9 +86,6 @@ def test_an_error_that_passes_another_one_on_has_its_id() -> None:
     narrower = UsageError("none", "command.no-stack")
     narrower.__cause__ = HostKeyMismatchError("a", "b", "c", "d")
     assert narrower.error_id == "command.no-stack"
-
-
-def test_foreign_errors_have_none() -> None:
     assert code_of(OSError()) == ""
     assert labelled(OSError("no")) == "no"
 
@@ -109,41 +100,50 @@ def test_a_failed_step_ends_its_first_line_with_the_id() -> None:
     assert "step.defect" in catalogue()
 
 
-def test_commands_print_the_id(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Exit code, output and errors of a command."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["gpu-clusters", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (int(ended.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+def test_commands_print_the_id_and_one_for_each_fault_of_a_stack_file(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert run(monkeypatch, "preview", "--stack", "nowhere") == UsageError.exit_code
-    assert ids(capsys.readouterr().err) == ["command.no-stack"]
+    code, _, said = run("preview", "--stack", "nowhere")
+    assert (code, ids(said)) == (UsageError.exit_code, ["command.no-stack"])
     monkeypatch.chdir(tmp_path)
-    assert run(monkeypatch, "up") == UsageError.exit_code
-    assert ids(capsys.readouterr().err) == ["command.no-project"]
-
-
-def test_a_wrong_stack_file_is_told_with_an_id_for_each_fault(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+    code, _, said = run("up")
+    assert (code, ids(said)) == (UsageError.exit_code, ["command.no-project"])
     (tmp_path / "Pulumi.yaml").write_text("name: x\n")
     (tmp_path / "gpuclusters").mkdir()
     (tmp_path / "Pulumi.dev.yaml").write_text(
         "config:\n  gpu-clusters:cluster-type: caas\n  gpu-clusters:caas: {nmae: 1}\n"
     )
-    monkeypatch.chdir(tmp_path)
-    assert run(monkeypatch, "up") == UsageError.exit_code
-    first, *faults = capsys.readouterr().err.splitlines()
-    assert ids(first) == ["command.configuration-faults"]
-    assert faults
-    assert all(ids(fault)[0] in catalogue() for fault in faults)
+    for verb in ("up", "preview"):
+        code, _, said = run(verb)
+        first, *faults = said.splitlines()
+        assert (code, ids(first)) == (UsageError.exit_code, ["command.configuration-faults"])
+        assert len(faults) > 1
+        assert all(ids(fault)[0] in catalogue() for fault in faults)
 
 
-def test_explain_tells_about_an_id(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, "explain", "[remote.unreachable]", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["code"] == "remote.unreachable"
+def test_explain_tells_about_an_id(run: Run) -> None:
+    code, out, _ = run("explain", "[remote.unreachable]", "--json")
+    told = json.loads(out)
+    assert (code, told["code"]) == (0, "remote.unreachable")
     assert told["means"]
     assert told["do"]
-    assert run(monkeypatch, "explain", "remote.unreachabel") == UsageError.exit_code
-    said = capsys.readouterr().err
+    code, _, said = run("explain", "remote.unreachabel")
+    assert code == UsageError.exit_code
     assert "did you mean remote.unreachable?" in said
     assert ids(said) == ["command.unknown-code"]

@@ -18,7 +18,6 @@ from tests.fixtures.made_up import host_key
 
 CASES = Path(__file__).with_name("cases")
 FILE = Path("Pulumi.absent.yaml")
-PEM = "-----BEGIN CERTIFICATE-----"
 
 
 def lines(found: Iterable[Finding]) -> list[str]:
@@ -122,29 +121,10 @@ def on_existing(*addresses: str, **changes: Any) -> dict[str, Any]:
 
 def inventory(folder: Path, **changes: Any) -> Path:
     """That of a running lab with hgx-01 and hgx-02, with the files that it names."""
-    files = {
-        "kubeconfig": "kind: Config",
-        "key": "PEM",
-        "bmc-password": "calvin",
-        "api.crt": "CHAIN",
-        "api.key": "KEY",
-    }
-    for name, text in files.items():
+    lab = _read(CASES / "lab.yaml")
+    for name, text in lab["files"].items():
         (folder / name).write_text(text)
-    bmc = {"url": "https://127.0.0.1:5000", "user": "reader", "certificate": PEM}
-    host = {"address": "127.0.0.1", "user": "operator", "host-key": host_key(1), "bmc": bmc}
-    written = {
-        "version": 3,
-        "name": "dev",
-        "kubeconfig": str(folder / "kubeconfig"),
-        "ssh-private-key": str(folder / "key"),
-        "bmc-password": str(folder / "bmc-password"),
-        "issuer": "http://127.0.0.1:4000",
-        "api": {"certificate": str(folder / "api.crt"), "private-key": str(folder / "api.key")},
-        "golden-firmware": {"HGX_FW_GPU": ["1.0"]},
-        "hosts": {"hgx-01": {**host, "port": 40001}, "hgx-02": {**host, "port": 40002}},
-        **changes,
-    }
+    written = json.loads(json.dumps(lab["inventory"]).replace("FOLDER", str(folder))) | changes
     where = folder / ".lab"
     where.mkdir(exist_ok=True)
     (where / "inventory.json").write_text(json.dumps(written))

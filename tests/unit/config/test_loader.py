@@ -21,7 +21,6 @@ from gpuclusters.config.secrets import ConfigError
 from tests.fixtures.authority import Authority
 from tests.fixtures.made_up import host_key, own
 from tests.unit.config.documents import (
-    PEM,
     accepted,
     base,
     caas,
@@ -32,25 +31,19 @@ from tests.unit.config.documents import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
+GIVEN = yaml.safe_load(Path(__file__).with_name("given_by_stacks.yaml").read_text())
+KUBECONFIG, KEY = (GIVEN["secrets"][key] for key in ("kubeconfig", "controller-ssh-private-key"))
 MACHINE = {"port": 2222, "host-key": f"{host_key(3)} comment"}
 EXISTING = patched(own(on_existing("10.0.0.1")), {"caas": {"hosts": {"machines": {0: MACHINE}}}})
-KUBECONFIG = "kind: Config\nclusters: []\n"
-KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
-NEEDED = {"kubeconfig": KUBECONFIG, "controller-ssh-private-key": KEY}
-FIRMWARE = {"golden-firmware": {"versions": {"A": ["1"]}}}
 BMC = {"url": "https://10.21.0.1", "user": "reader"}
-FULL = patched(
-    EXISTING,
-    {"caas": {"leases": {"recycle-policy": "full", **FIRMWARE}, "nodes": {0: {"bmc": BMC}}}},
-)
-GIVEN = {
-    "kind": "load-balancer",
-    "host": "api.corp.test",
-    "certificate": {"source": "given", "chain": "CHAIN"},
-}
-WITH_CERTIFICATE = patched(EXISTING, {"caas": {"api": {"exposure": GIVEN}}})
 FROM_THE_LAB = patched(base(), {"caas": {"leases": None, "api": None, "programs": None}})
 ISSUER_KEYS = {"url": "https://10.96.0.2:4001/keys", "ca-certificate": "PEM"}
+
+
+def _existing(kind: str = "plain", **caas: Any) -> dict[str, Any]:
+    """A configuration of machines that exist, of a kind that the file has."""
+    document: dict[str, Any] = patched(EXISTING, GIVEN["configurations"][kind])
+    return patched(document, {"caas": caas})  # type: ignore[no-any-return]
 
 
 class _NoResources(mocks.Mocks):
@@ -106,7 +99,11 @@ def test_a_running_lab_gives_hosts_secrets_and_what_nobody_states(tmp_path: Path
         ("hgx-02", 40002),
         ("hgx-01", 40001),
     ]
-    bmc = {"url": "https://127.0.0.1:5000", "user": "reader", "certificate": PEM}
+    bmc = {
+        "url": "https://127.0.0.1:5000",
+        "user": "reader",
+        "certificate": "-----BEGIN CERTIFICATE-----",
+    }
     assert secrets.hosts["hgx-01"].bmc == bmc
     assert secrets.issuer == "http://127.0.0.1:4000"
     assert secrets.issuer_keys == {"url": ISSUER_KEYS["url"], "ca_certificate": "PEM"}
@@ -127,7 +124,9 @@ def test_what_a_configuration_states_outweighs_the_lab(
 ) -> None:
     monkeypatch.setenv("GPU_CLUSTERS_LAB", str(tmp_path / ".lab"))
     inventory(tmp_path, **{"issuer-keys": ISSUER_KEYS})
-    secrets = _load(Path("/project"), caas(leases=FIRMWARE)).secrets
+    secrets = _load(
+        Path("/project"), caas(leases={"golden-firmware": {"versions": {"A": ["1"]}}})
+    ).secrets
     assert secrets.issuer == "https://id.example.com"
     assert secrets.golden_firmware == {"A": ("1",)}
     assert secrets.issuer_keys is None, "those of the lab's own issuer"
@@ -143,58 +142,35 @@ def test_a_preview_without_a_lab_knows_neither_hosts_nor_secrets(tmp_path: Path)
 
 
 def test_existing_machines_take_their_secrets_from_the_stack(tmp_path: Path) -> None:
-    loaded = _load(tmp_path, EXISTING, {**NEEDED, "ssh-private-key": KEY})
+    loaded = _load(tmp_path, _existing(), _needed({"ssh-private-key": KEY}))
     assert _settled(loaded.secrets.kubeconfig) == (KUBECONFIG, True, True)
     assert _settled(loaded.secrets.ssh_private_key) == (KEY, True, True)
     host = loaded.secrets.hosts["hgx-01"]
     assert (host.address, host.port, host.user) == ("10.0.0.1", 2222, "ops")
     assert host.host_key == host_key(3)
     assert host.bmc is None
-    left_to_the_agent = _load(tmp_path, EXISTING, NEEDED)
+    left_to_the_agent = _load(tmp_path, _existing(), _needed({}))
     assert left_to_the_agent.secrets.ssh_private_key is None
-    full = _load(tmp_path, FULL, {**NEEDED, "bmc-password": "calvin"}).secrets
+    full = _load(tmp_path, _existing("full"), _needed({"bmc-password": "calvin"})).secrets
     assert _settled(full.bmc_password) == ("calvin", True, True)
     assert full.golden_firmware == {"A": ("1",)}
     assert full.hosts["hgx-01"].bmc == {**BMC, "certificate": None}
 
 
-REFUSED: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
-    "a host that the lab lacks": (
-        caas(nodes=[{"name": "hgx-01"}, {"name": "hgx-09"}]),
-        {},
-        "runs hgx-01, hgx-02 and not hgx-09",
-    ),
-    "controllers without a key": (
-        EXISTING,
-        {"kubeconfig": KUBECONFIG, "ssh-private-key": KEY},
-        "config set --secret controller-ssh-private-key",
-    ),
-    "BMCs without a password": (FULL, NEEDED, r"recycle-policy is full .* --secret bmc-password"),
-    "no kubeconfig": (EXISTING, {}, "pulumi config set --secret kubeconfig"),
-    "a secret in clear": (
-        {**EXISTING, "kubeconfig": "hunter2"},
-        {},
-        "kubeconfig: is not encrypted",
-    ),
-    "text that is no JSON": ({"cluster-type": "caas", "caas": "{oops"}, {}, "is not a mapping"),
-    "the path of a kubeconfig": (
-        EXISTING,
-        {**NEEDED, "kubeconfig": "/home/hunter2/.secret"},
-        "kubeconfig: is not the text of",
-    ),
-    "the path of a key": (
-        EXISTING,
-        {**NEEDED, "ssh-private-key": "/home/hunter2/.secret"},
-        "ssh-private-key: is not the text of",
-    ),
-}
+def _needed(changes: dict[str, str | None]) -> dict[str, str]:
+    """The secrets that such a stack needs, others for some."""
+    return {key: text for key, text in (GIVEN["secrets"] | changes).items() if text is not None}
 
 
-@pytest.mark.parametrize(("document", "secrets", "said"), REFUSED.values(), ids=list(REFUSED))
+@pytest.mark.parametrize("case", GIVEN["refused"], ids=lambda case: case["name"])
 def test_what_an_update_cannot_do_with_is_refused_and_no_secret_shown(
-    tmp_path: Path, document: dict[str, Any], secrets: dict[str, str], said: str
+    tmp_path: Path, case: dict[str, Any]
 ) -> None:
-    with pytest.raises(ConfigError, match=said) as raised:
+    document, secrets = patched(base(), case.get("lab", {})), {}
+    if "lab" not in case:
+        document = patched(_existing(case.get("kind", "plain")), case.get("document", {}))
+        secrets = _needed(case.get("secrets", {}))
+    with pytest.raises(ConfigError, match=case["says"]) as raised:
         _load(inventory(tmp_path), document, secrets)
     assert "hunter2" not in str(raised.value)
 
@@ -240,12 +216,6 @@ def pairs(tmp_path: Path) -> list[tuple[str, str]]:
     return [Authority(tmp_path).pair(["api.corp.test"]) for _ in range(2)]
 
 
-def _certified(chain: str) -> dict[str, Any]:
-    patch = {"api": {"exposure": {"certificate": {"chain": chain}}}}
-    document: dict[str, Any] = patched(WITH_CERTIFICATE, {"caas": patch})
-    return document
-
-
 @pytest.mark.parametrize(
     ("key", "wrong"),
     [
@@ -262,30 +232,24 @@ def test_a_given_certificate_has_its_key(
     tmp_path: Path, pairs: list[tuple[str, str]], key: str | None, wrong: str
 ) -> None:
     (chain, right), (_, other) = pairs
-    secrets = _load(tmp_path, _certified(chain), {**NEEDED, "api-private-key": right}).secrets
+    document = _existing("certified", api={"exposure": {"certificate": {"chain": chain}}})
+    secrets = _load(tmp_path, document, _needed({"api-private-key": right})).secrets
     assert secrets.api_certificate == chain
     assert _settled(secrets.api_private_key) == (right, True, True)
-    given = {"api-private-key": other if key == "of another" else key} if key else {}
+    key = other if key == "of another" else key
     with pytest.raises(ConfigError) as refused:
-        _load(tmp_path, _certified(chain), {**NEEDED, **given})
+        _load(tmp_path, document, _needed({"api-private-key": key}))
     (fault,) = refused.value.findings
     assert str(refused.value).startswith(f"Pulumi.dev.yaml: api-private-key: {wrong}")
     assert "hunter2" not in str(fault)
 
 
-@pytest.mark.parametrize(
-    ("document", "secrets", "key"),
-    [
-        (EXISTING, {**NEEDED, "bmc-password": "calvin"}, "bmc-password"),
-        (EXISTING, {**NEEDED, "api-private-key": KEY}, "api-private-key"),
-        (base(), {"kubeconfig": KUBECONFIG}, "kubeconfig"),
-    ],
-)
-def test_a_secret_that_nobody_uses_is_warned_of(
-    tmp_path: Path, document: dict[str, Any], secrets: dict[str, str], key: str
-) -> None:
-    loaded = _load(inventory(tmp_path), document, secrets)
+@pytest.mark.parametrize("key", ["bmc-password", "api-private-key"])
+def test_a_secret_that_nobody_uses_is_warned_of(tmp_path: Path, key: str) -> None:
+    loaded = _load(tmp_path, _existing(), _needed({key: KEY}))
     assert loaded.warnings[-1].path == (key,)
+    loaded = _load(inventory(tmp_path), base(), {"kubeconfig": KUBECONFIG})
+    assert [warning.path for warning in loaded.warnings] == [("kubeconfig",)], "the lab has its own"
 
 
 def test_all_faults_come_in_one_error_that_pulumi_prints_without_a_traceback(
