@@ -19,8 +19,8 @@ DRIFTS = yaml.safe_load(Path(__file__).with_name("drifts.yaml").read_text())
 def by_hand(dev: Checkout, kind: str) -> set[Drifted]:
     """Change what the file says; what is to be told of it."""
     for row in DRIFTS[kind]:
-        if "on" in row:
-            dev.on_host(row["on"], f"sudo -n sh -c {shlex.quote(row['run'])}")
+        if "at" in row:
+            dev.on_host(row["at"], f"sudo -n sh -c {shlex.quote(row['run'])}")
         else:
             dev.kubectl_text(*shlex.split(row["run"]))
     return {tuple(row["told"]) for row in DRIFTS[kind] if "told" in row}

@@ -90,8 +90,9 @@ def fails(tree: Path, tests: Sequence[str]) -> str:
     return (failed or ["collection"])[0] if done.returncode else ""
 
 
-def tried(mutant: Mutant, tree: Path) -> str:
-    """The test that notices; empty if none does."""
+def tried(mutant: Mutant, trees: SimpleQueue[Path]) -> str:
+    """The test that notices, in the next tree that is free; empty if none does."""
+    tree = trees.get()
     file = place_of(mutant, tree)
     text = file.read_text()
     file.write_text(text.replace(mutant.find, mutant.put))
@@ -99,6 +100,7 @@ def tried(mutant: Mutant, tree: Path) -> str:
         return fails(tree, mutant.tests)
     finally:
         file.write_text(text)
+        trees.put(tree)
 
 
 def main() -> int:
@@ -110,24 +112,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees: SimpleQueue[Path] = SimpleQueue()
         for number in range(SIDE_BY_SIDE):
-            trees.put(copied(Path(folder) / str(number)))
-        tree = trees.get()
+            trees.put(tree := copied(Path(folder) / str(number)))
         for mutant in mutants:
             place_of(mutant, tree)
-        broken = fails(tree, sorted({test for mutant in mutants for test in mutant.tests}))
-        trees.put(tree)
-        if broken:
+        if broken := fails(tree, sorted({test for mutant in mutants for test in mutant.tests})):
             raise MutantError(f"a test fails before anything is broken: {broken}")
-
-        def one(mutant: Mutant) -> tuple[Mutant, str]:
-            mine = trees.get()
-            try:
-                return mutant, tried(mutant, mine)
-            finally:
-                trees.put(mine)
-
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-            for mutant, noticed in pool.map(one, mutants):
+            found = pool.map(lambda mutant: tried(mutant, trees), mutants)
+            for mutant, noticed in zip(mutants, found, strict=True):
                 missed += not noticed
                 said = f"caught by {noticed}" if noticed else "MISSED"
                 print(f"{mutant.breaks}: {said}", flush=True)

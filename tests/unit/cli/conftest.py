@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +34,21 @@ def project(tmp_path: Path) -> Project:
     for name in ("gpuclusters", "__main__.py"):
         (folder / name).symlink_to(ROOT / name)
     return Project(folder, tmp_path / "lab")
+
+
+@contextmanager
+def looping() -> Iterator[Callable[[Awaitable[Any]], Any]]:
+    """A loop in a thread of its own, for servers of SSH; gives what runs something in it to its end."""
+
+    async def waited(what: Awaitable[Any]) -> Any:
+        return await what
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield lambda what: asyncio.run_coroutine_threadsafe(waited(what), loop).result(120)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
 
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]

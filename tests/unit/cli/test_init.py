@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -21,42 +19,21 @@ from gpuclusters.cli import init as interview
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.config.stack import ClusterType, StackConfig, check_stack_file
 from tests.docs.pages import blocks, typed
-from tests.unit.cli.conftest import ROOT, Cli
+from tests.unit.cli.conftest import ROOT, Cli, looping
 
-DIGEST = "0123456789abcdef" * 4
-ANSWERS = {
-    "caas": {
-        "bmc": "m-1=https://10.9.1.1 m-2=https://10.9.1.2",
-        "firmware": "HGX_FW_GPU=96.00.A5.00.01",
-        "service-vm-url": "https://images.example.net/fm.qcow2",
-        "service-vm-sha256": DIGEST,
-        "programs-image": f"registry.example.net/gpu-clusters@sha256:{DIGEST}",
-        "issuer": "https://id.example.net",
-        "host": "api.example.net",
-        "tenants": "acme=4 globex=8",
-    },
-    "rke2": {"checksum": DIGEST},
-    "usernetes": {"usernetes-sha256": DIGEST},
-}
+CASES = yaml.safe_load(Path(__file__).with_name("answers.yaml").read_text())
+ANSWERS = CASES["answers"]
 KEYS = [asyncssh.generate_private_key("ssh-ed25519") for _ in range(2)]
 
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[str]:
     """Two servers of SSH, as the answer `machines`."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-
-    async def listen(key: asyncssh.SSHKey) -> asyncssh.SSHAcceptor:
-        return await asyncssh.listen("127.0.0.1", 0, server_host_keys=[key])
-
-    servers = [asyncio.run_coroutine_threadsafe(listen(key), loop).result(10) for key in KEYS]
-    yield " ".join(f"m-{n}=127.0.0.1:{s.get_port()}" for n, s in enumerate(servers, 1))
-    for server in servers:
-        loop.call_soon_threadsafe(server.close)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
+    with looping() as run:
+        servers = [run(asyncssh.listen("127.0.0.1", 0, server_host_keys=[key])) for key in KEYS]
+        yield " ".join(f"m-{n}=127.0.0.1:{s.get_port()}" for n, s in enumerate(servers, 1))
+        for server in servers:
+            server.close()
 
 
 Init = Callable[..., subprocess.CompletedProcess[str]]
@@ -166,47 +143,16 @@ def test_a_managed_cluster_is_asked_for_no_machine_and_no_host_key(
     assert (folder / "Pulumi.prod.yaml").read_text() == before
 
 
-@pytest.mark.parametrize(
-    ("kind", "answers", "code", "said"),
-    [
-        (
-            "gke",
-            {"project": "acme-study", "api-ranges": "0.0.0.0/0", "zone": "us-west4-b"},
-            2,
-            [
-                "gke.zone: has us-west4-b without v100-sxm2-16gb",
-                "gke.api-ranges[0]: lets a large part of the internet",
-            ],
-        ),
-        (
-            "rke2",
-            {"machines": "", "product": "a100x", "checksum": "ab"},
-            2,
-            ["rke2.artifacts.checksum", "rke2.pools[0].gpu.product"],
-        ),
-        (
-            "usernetes",
-            {"machines": "m-1=127.0.0.1:1 m-2=127.0.0.1:2"},
-            1,
-            ["m-1 (127.0.0.1:1)", "m-2 (127.0.0.1:2)"],
-        ),
-        ("rke2", {"machine": "m-1=10.0.0.1"}, 2, ["known: machines, user, servers"]),
-    ],
-    ids=["gke", "rke2", "no-answer", "unknown"],
-)
+@pytest.mark.parametrize("case", CASES["refused"], ids=lambda case: case["name"])
 def test_what_is_wrong_is_said_at_once_and_nothing_is_written(
-    folder: Path,
-    init: Init,
-    machines: str,
-    kind: str,
-    answers: dict[str, str],
-    code: int,
-    said: list[str],
+    folder: Path, init: Init, machines: str, case: dict[str, Any]
 ) -> None:
-    here = {"machines": machines} if answers.get("machines") == "" else {}
-    done = init(kind, {**ANSWERS.get(kind, {}), **answers, **here})
-    assert done.returncode == code
-    assert [part for part in said if part not in done.stderr] == []
+    answers = ANSWERS.get(case["type"], {}) | case["answers"]
+    if answers.get("machines") == "those that answer":
+        answers["machines"] = machines
+    done = init(case["type"], answers)
+    assert done.returncode == case["code"]
+    assert [part for part in case["says"] if part not in done.stderr] == []
     assert "Traceback" not in done.stderr
     assert not list(folder.glob("Pulumi.prod.yaml"))
     assert not list((folder.parent / "home").iterdir())

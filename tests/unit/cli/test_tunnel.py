@@ -20,7 +20,7 @@ from gpuclusters.core.errors import AdapterError, BusyError
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import forward
-from tests.unit.cli.conftest import ROOT
+from tests.unit.cli.conftest import ROOT, looping
 
 HELLO = b"this is the API\n"
 SECONDS = 120
@@ -67,50 +67,35 @@ class Door(asyncssh.SSHServer):
         return True
 
 
+async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(HELLO)
+    await writer.drain()
+    writer.close()
+
+
 @contextlib.contextmanager
 def served(*, closed: bool = False) -> Iterator[Server]:
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
     key = asyncssh.generate_private_key("ssh-ed25519")
-    doors: list[asyncssh.SSHServerConnection] = []
+    private, public = key.export_private_key().decode(), key.export_public_key().decode()
+    made: list[asyncssh.SSHServerConnection] = []
+    door = partial(Door, made, closed=closed)
 
-    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(HELLO)
-        await writer.drain()
-        writer.close()
+    async def drop() -> None:
+        for one in made:
+            one.abort()
 
-    async def start() -> tuple[asyncssh.SSHAcceptor, asyncio.Server]:
-        door = partial(Door, doors, closed=closed)
-        ssh = await asyncssh.create_server(door, "127.0.0.1", 0, server_host_keys=[key])
-        return ssh, await asyncio.start_server(greet, "127.0.0.1", 0)
-
-    async def stop() -> None:
+    with looping() as run:
+        ssh = run(asyncssh.create_server(door, "127.0.0.1", 0, server_host_keys=[key]))
+        api = run(asyncio.start_server(greet, "127.0.0.1", 0))
+        where = {"address": "127.0.0.1", "port": ssh.get_port(), "user": "ubuntu"}
+        yield Server(
+            HostConnection(host="gpu-01", host_key=public, **where),
+            SshCredentials("test", private_key=private),
+            api.sockets[0].getsockname()[1],
+            lambda: run(drop()),
+        )
         ssh.close()
         api.close()
-
-    def drop() -> None:
-        for one in doors:
-            loop.call_soon_threadsafe(one.abort)
-
-    ssh, api = asyncio.run_coroutine_threadsafe(start(), loop).result(SECONDS)
-    try:
-        yield Server(
-            HostConnection(
-                host="gpu-01",
-                address="127.0.0.1",
-                port=ssh.get_port(),
-                user="ubuntu",
-                host_key=key.export_public_key().decode(),
-            ),
-            SshCredentials("test", private_key=key.export_private_key().decode()),
-            api.sockets[0].getsockname()[1],
-            drop,
-        )
-    finally:
-        asyncio.run_coroutine_threadsafe(stop(), loop).result(SECONDS)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
 
 
 @pytest.fixture(scope="module")
