@@ -20,14 +20,9 @@ from lab import tools
 from tests.e2e.conftest import SOURCE, Checkout, linked
 from tests.engine.warmkit import warm_project
 from tests.fixtures.control_plane import KubeCluster
-from tests.lab.nodes.real_lab import BUILD_SECONDS, found_cluster, only_where_possible
+from tests.lab.nodes.real_lab import REAL_NODE, found_cluster
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.real_node,
-    only_where_possible,
-    pytest.mark.timeout(BUILD_SECONDS),
-]
+pytestmark = REAL_NODE
 
 NODE = "gpu-01"
 CHART = "gpu-operator.tgz"

@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.conftest import checkout
-from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
+from tests.lab.nodes.real_lab import REAL_NODE
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.real_node,
-    only_where_possible,
-    pytest.mark.timeout(BUILD_SECONDS),
-]
+pytestmark = REAL_NODE
 
 
 def test_bare_machines_become_real_nodes_whose_gpus_are_proven_in_containers(

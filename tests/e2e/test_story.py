@@ -16,14 +16,9 @@ from tests.e2e.story import (
     two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with,
 )
 from tests.lab.nodes import this_machine
-from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
+from tests.lab.nodes.real_lab import REAL_NODE
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.real_node,
-    only_where_possible,
-    pytest.mark.timeout(BUILD_SECONDS),
-]
+pytestmark = REAL_NODE
 
 
 @pytest.fixture(scope="module")

@@ -28,9 +28,12 @@ def lay(folder: Path, version: str, uuids: Sequence[str] = ()) -> None:
         version: of the toolkit, one that `toolkit_programs` pins.
         uuids: GPUs of the driver where GPU_UUIDS in the environment names no others.
     """
-    for name in ("usr/bin", LIBRARY_FOLDER, "etc/systemd/system"):
+    for name in ("usr/bin", "etc/systemd/system"):
         (folder / name).mkdir(parents=True)
-    _lay_driver(folder, uuids)
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc, which builds the stand-in of NVML, is not installed here")
+    _compiled(HERE / "nvidia_smi.c", folder / "usr/bin/nvidia-smi")
+    libraries(folder, uuids)
     for name in toolkit.NAMES:
         program = toolkit.program(name, version).built(print)
         shutil.copy2(program, folder / "usr/bin" / name)
@@ -49,12 +52,12 @@ def library(name: str, to: Path, uuids: Sequence[str]) -> None:
     )  # fmt: skip
 
 
-def _lay_driver(folder: Path, uuids: Sequence[str]) -> None:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc, which builds the stand-in of NVML, is not installed here")
-    _compiled(HERE / "nvidia_smi.c", folder / "usr/bin/nvidia-smi")
+def libraries(folder: Path, uuids: Sequence[str]) -> None:
+    """The libraries of a driver, under its root."""
+    place = folder / LIBRARY_FOLDER
+    place.mkdir(parents=True, exist_ok=True)
     for name in LIBRARIES:
-        made = folder / LIBRARY_FOLDER / f"{name}.so.{DRIVER}"
+        made = place / f"{name}.so.{DRIVER}"
         library(name, made, uuids)
         made.with_name(f"{name}.so.1").symlink_to(made.name)
 

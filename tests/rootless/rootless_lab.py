@@ -169,8 +169,7 @@ def rootless_lab(cluster: KubeCluster, uuids: Sequence[str]) -> Iterator[Rootles
         (layer,),
         NODES,
     )
-    client = (str(kubectl["kubectl"]), f"--kubeconfig={cluster.kubeconfig}")
-    asked = RealLab(folder, cluster, (name,), token, archives, {}, (), False, client)
+    asked = RealLab(folder, cluster, (name,), token)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder)
         try:

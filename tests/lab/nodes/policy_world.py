@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import secrets
 import subprocess
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
-from pathlib import Path
 from typing import Any
 
 from gpuclusters.fabric.answers import FABRIC_MANAGER_PORT
@@ -17,16 +14,14 @@ from gpuclusters.tenancy import isolation, programs
 from gpuclusters.tenancy.isolation import TENANT_LABEL, Network
 from gpuclusters.tenancy.model import Egress
 from gpuclusters.tenancy.programs import Accounts, Place, Ports, Program, Reach
-from lab import control_plane, images, nodes, tools
-from lab.control_plane import NodeSpec
+from lab import images, nodes
 from lab.control_plane.commands import POD_RANGE, SERVICE_RANGE
 from lab.nodes import NodesStatus
 from lab.nodes.network import API_SERVICE
 from tests.cilium import network as cilium
-from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
 from tests.lab.nodes import beside_nodes
-from tests.lab.nodes.real_lab import TAINT, RealLab, is_ready
+from tests.lab.nodes.real_lab import RealLab, is_ready
 
 WEB = 8000
 FABRIC_MANAGER = FABRIC_MANAGER_PORT
@@ -81,35 +76,6 @@ class World:
             return found == set(opened)
 
         eventually(does, f"{pod} reaches {', '.join(opened)}")
-
-
-@contextmanager
-def cilium_lab(folder: Path) -> Iterator[RealLab]:
-    """Two nodes of a cluster of their own, whose kinds of policies become Cilium's."""
-    token = secrets.token_hex(4)
-    names = tuple(f"real-{token}-{number}" for number in range(2))
-    kubectl = tools.ensure(["kubectl"])["kubectl"]
-    archives = tuple(images.basic(print))
-    try:
-        plane = control_plane.start(folder / "lab")
-        own = nodes.OWN_CAPACITY
-        nodes.start(
-            folder / "nodes",
-            nodes.NodesSpec(
-                control_plane=folder / "lab",
-                nodes=tuple(NodeSpec(name, {TAINT: token}, own, own) for name in names),
-                images=tuple(archives),
-                network=cilium.__name__,
-            ),
-        )
-        cluster = KubeCluster(folder / "lab", plane.kubeconfig, plane.url, ())
-        client = (str(kubectl), f"--kubeconfig={plane.kubeconfig}")
-        yield RealLab(
-            folder / "nodes", cluster, names, token, archives, {}, (), open_to_all=True, client=client
-        )  # fmt: skip
-    finally:
-        nodes.stop(folder / "nodes")
-        control_plane.stop(folder / "lab")
 
 
 def network(addresses: Mapping[str, str]) -> Network:

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import secrets
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from lab import control_plane, gpu_operator, hosts, images, nodes, tools
+import lab.hosts
+from gpuclusters.core.converge import Clock, Reporter
+from gpuclusters.gpu_operator import crds
+from gpuclusters.kube.objects import KubernetesObjects
+from lab import control_plane, gpu_operator, images, nodes, tools
 from lab.control_plane import NodeSpec, Taint
 from lab.control_plane.kube import UnavailableError
 from lab.gpu_operator import toolkit
-from lab.hosts.folder import HostsFolder
-from lab.nodes import NodesStatus, machine_facts
+from lab.nodes import NodesStatus, command_in, machine_facts
 from lab.nodes.choice import obstacles
 from lab.nodes.model import Devices
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.waiting import eventually
 
+CHARTS = Path(__file__).resolve().parents[3] / "lab" / "charts"
 TAINT = "gpu-clusters.dev/real-nodes-of"
 BUILD_SECONDS = 2400
 """A kubelet and containerd may have to be built first."""
@@ -45,6 +52,13 @@ def reason_against() -> str:
 
 
 only_where_possible = pytest.mark.skipif(bool(reason_against()), reason=reason_against() or "-")
+REAL_NODE = [
+    pytest.mark.lab,
+    pytest.mark.real_node,
+    only_where_possible,
+    pytest.mark.timeout(BUILD_SECONDS),
+]
+"""Marks of a file whose tests have real nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,51 +68,65 @@ class RealLab:
     folder: Path
     cluster: KubeCluster
     names: tuple[str, ...]
-    token: str
-    archives: tuple[Path, ...]
-    devices: Mapping[str, Devices]
-    ports: tuple[int, ...]
-    open_to_all: bool
-    client: tuple[str, ...]
-    """kubectl as administrator."""
+    token: str = ""
+    """By which its pods find it, in a cluster that others use."""
+    archives: tuple[Path, ...] = ()
+    devices: Devices = field(default_factory=dict)
+    """Of the first node."""
     hosts: Path | None = None
     """Folder of the simulated hosts under the nodes."""
+
+    @property
+    def client(self) -> tuple[str, ...]:
+        """kubectl as administrator."""
+        return str(tools.resolve("kubectl")), f"--kubeconfig={self.cluster.kubeconfig}"
 
     def start(
         self,
         *more: str,
-        capacity: Mapping[str, Mapping[str, str]] | None = None,
-        allocatable: Mapping[str, Mapping[str, str]] | None = None,
+        capacity: Mapping[str, str] = nodes.OWN_CAPACITY,
+        allocatable: Mapping[str, str] = nodes.OWN_CAPACITY,
         archives: Sequence[Path] = (),
-        ports: Sequence[int] = (),
-        joins: Sequence[str] = (),
-        aliases: Mapping[str, str] | None = None,
+        **others: Any,
     ) -> NodesStatus:
-        """Start them; again: changes nothing. With these nodes, archives, ports beside its own."""
-        taints = () if self.open_to_all else (Taint(TAINT, "NoSchedule", self.token),)
-        own = nodes.OWN_CAPACITY
+        """Start them; again: changes nothing. With these nodes of a capacity and archives beside its own."""
+        taint, own = Taint(TAINT, "NoSchedule", self.token), nodes.OWN_CAPACITY
+        sizes = dict.fromkeys(self.names, (own, own)) | dict.fromkeys(more, (capacity, allocatable))
         return nodes.start(
             self.folder,
             nodes.NodesSpec(
                 control_plane=self.cluster.folder,
                 nodes=tuple(
-                    NodeSpec(
-                        name,
-                        {TAINT: self.token},
-                        (capacity or {}).get(name, own),
-                        (allocatable or {}).get(name, own),
-                        taints=taints,
-                    )
-                    for name in (*self.names, *more)
+                    NodeSpec(name, {TAINT: self.token}, *size, taints=(taint,))
+                    for name, size in sizes.items()
                 ),
                 images=(*self.archives, *archives),
                 hosts=self.hosts,
-                joins=tuple(joins),
-                devices=self.devices,
-                ports=(*self.ports, *ports),
-                aliases=aliases or {},
+                devices={self.names[0]: self.devices} if self.devices else {},
+                **others,
             ),
         )
+
+    def in_node(self, name: str, *command: str) -> str:
+        """Output of a command in the namespaces of a node, also while its host has not joined."""
+        line = command_in(nodes.status(self.folder).machines[name], command)
+        done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def containerd(self, name: str, configuration: Path | str) -> str:
+        """A configuration of containerd's as containerd of a node reads it."""
+        program = str(tools.ensure(["containerd"])["containerd"])
+        return self.in_node(name, program, "--config", str(configuration), "config", "dump")
+
+    def helm(self, *arguments: str) -> None:
+        """Run helm, without what this process's environment says of it."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("HELM_")}
+        done = subprocess.run(
+            [tools.ensure(["helm"])["helm"], f"--kubeconfig={self.cluster.kubeconfig}", *arguments],
+            env=environment, capture_output=True, text=True, timeout=600, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
 
     def kubectl(self, *arguments: str, given: str | None = None) -> str:
         """The output of kubectl; fails the test with what kubectl said."""
@@ -130,7 +158,7 @@ class RealLab:
             "metadata": {"name": name, "namespace": namespace, **spec.pop("metadata", {})},
             "spec": {
                 "containers": [container],
-                "nodeSelector": {TAINT: self.token},
+                "nodeSelector": {TAINT: self.token} if self.token else {},
                 "tolerations": [{"key": TAINT, "operator": "Exists"}],
                 "terminationGracePeriodSeconds": 0,
                 **spec,
@@ -148,6 +176,15 @@ class RealLab:
     def node(self, name: str) -> dict[str, Any]:
         """The Node as the API server has it."""
         return self._got(f"/api/v1/nodes/{name}")
+
+    def is_ready(self, name: str) -> bool:
+        """Whether the node is Ready."""
+        return is_ready(self.node(name))
+
+    def restarts(self, namespace: str, pod: str) -> int:
+        """How often the containers of a pod were started again."""
+        found = self.found(namespace, pod)["status"].get("containerStatuses", [])
+        return sum(container["restartCount"] for container in found)
 
     def _got(self, path: str) -> dict[str, Any]:
         # What is looked at again and again: a kubectl each time takes more of the machine than the node.
@@ -216,89 +253,131 @@ def _is_there(cluster: KubeCluster, path: str) -> bool:
 def real_lab(
     cluster: KubeCluster,
     count: int = 1,
-    devices: Callable[[str], Devices] | None = None,
+    devices: Devices | None = None,
     archives: Sequence[Path] = (),
-    ports: Sequence[int] = (),
     *,
-    open_to_all: bool = False,
     with_hosts: bool = False,
 ) -> Iterator[RealLab]:
     """So many real nodes, gone afterwards; skips, with the reason, where a program cannot be had.
 
-    `with_hosts`: each has the folder of a simulated host under it, without a server of hosts.
-
-    `open_to_all`: any pod may be put there, which is for a cluster of one test's own.
+    `with_hosts`: under each is the simulated host of its name.
     """
     token = secrets.token_hex(4)
     names = tuple(f"real-{token}-{number}" for number in range(count))
-    kubectl = tools.ensure([*nodes.TOOLS, "kubectl"])["kubectl"]
+    tools.ensure([*nodes.TOOLS, "kubectl"])
     basic = images.basic(print)
     # Below the folder of the run: whatever happens to this process, the nodes end when that is removed.
     folder = Path(tempfile.mkdtemp(prefix="real-", dir=cluster.folder))
-    given = {name: devices(name) for name in names} if devices else {}
-    client = (str(kubectl), f"--kubeconfig={cluster.kubeconfig}")
-    hosts = folder / "hosts" if with_hosts else None
-    for name in names if hosts else ():
-        HostsFolder(hosts).host(name).root.mkdir(parents=True)
-    made = RealLab(
-        folder / "nodes",
-        cluster,
-        names,
-        token,
-        (*basic, *archives),
-        given,
-        tuple(ports),
-        open_to_all,
-        client,
-        hosts,
-    )
+    under = folder / "hosts" if with_hosts else None
+    kept = (*basic, *archives)
+    made = RealLab(folder / "nodes", cluster, names, token, kept, devices or {}, under)
     try:
+        if under:
+            lab.hosts.start(under, [lab.hosts.HostSpec(name, condition="node") for name in names])
         made.start()
         yield made
     finally:
         nodes.stop(made.folder)
+        if under:
+            lab.hosts.stop(under)
         with cluster.api() as api:
             for name in names:
                 api.delete(f"/api/v1/nodes/{name}")
         shutil.rmtree(folder)
 
 
-def is_ready(pod: dict[str, Any]) -> bool:
-    """Whether a pod says that it can be used."""
-    conditions = pod["status"].get("conditions", [])
+def is_ready(found: dict[str, Any]) -> bool:
+    """Whether a pod or a node says that it can be used."""
+    conditions = found["status"].get("conditions", [])
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process has not ended; one that nobody has waited for yet has."""
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+@contextmanager
+def own_cluster(
+    folder: Path,
+    names: Sequence[str],
+    *,
+    archives: Sequence[Path] = (),
+    platforms: Sequence[str] = (),
+    **others: Any,
+) -> Iterator[RealLab]:
+    """Real nodes in a cluster of their own, where any pod may be put on them.
+
+    `platforms`: of the simulated hosts under the nodes; `others`: what else `NodesSpec` says.
+    """
+    tools.ensure([*nodes.TOOLS, "kubectl"])
+    kept = (*images.basic(print), *archives)
+    own = nodes.OWN_CAPACITY
+    with ExitStack() as stack:
+        stack.callback(control_plane.stop, folder, print)
+        plane = control_plane.start(folder, print)
+        if platforms:
+            stack.callback(lab.hosts.stop, folder / "hosts")
+            specs = map(lab.hosts.HostSpec, names, platforms)
+            lab.hosts.start(folder / "hosts", list(specs))
+            others["hosts"] = folder / "hosts"
+        stack.callback(nodes.stop, folder / "nodes")
+        made = tuple(NodeSpec(name, {}, own, own) for name in names)
+        spec = nodes.NodesSpec(control_plane=folder, nodes=made, images=kept, **others)
+        nodes.start(folder / "nodes", spec)
+        cluster = KubeCluster(folder, plane.kubeconfig, plane.url, tuple(names))
+        yield RealLab(folder / "nodes", cluster, tuple(names))
+
+
+def simulated(folder: Path, name: str) -> SimulatedHost:
+    """The host under a node."""
+    endpoint = lab.hosts.status(folder / "hosts").hosts[name]
+    return SimulatedHost(name, folder / "hosts", endpoint, folder / "ssh" / "id_ed25519")
+
+
+@contextmanager
+def played_operator(folder: Path, node: str) -> Iterator[Path]:
+    """Who plays the GPU Operator on a node of such a cluster once it is installed: its folder."""
+    toolkit.ensure(print)
+    its = folder / "gpu_operator"
+    spec = gpu_operator.OperatorSpec(
+        control_plane=folder, hosts=folder / "hosts", kubelets=folder / "kubelet", nodes=(node,)
+    )
+    try:
+        gpu_operator.start(its, spec)
+        yield its
+    finally:
+        gpu_operator.stop(its)
 
 
 @contextmanager
 def found_cluster(folder: Path, node: str, *archives: Path) -> Iterator[RealLab]:
     """A cluster of its own, as one finds it: a real node with eight GPUs, and who would play the operator."""
-    tools.ensure([*nodes.TOOLS, "kubectl", "helm", "busybox"])
-    toolkit.ensure(print)
-    kept = (*images.basic(print), images.stand_in(print).archive, *archives)
-    with ExitStack() as stack:
-        stack.callback(control_plane.stop, folder, print)
-        plane = control_plane.start(folder, print)
-        hosts_folder = folder / "hosts"
-        stack.callback(hosts.stop, hosts_folder)
-        hosts.start(hosts_folder, [hosts.HostSpec(node, "plain-gpu-a100")])
-        stack.callback(nodes.stop, folder / "nodes")
-        own = NodeSpec(node, {}, nodes.OWN_CAPACITY, nodes.OWN_CAPACITY)
-        nodes.start(
-            folder / "nodes",
-            nodes.NodesSpec(control_plane=folder, nodes=(own,), images=kept, hosts=hosts_folder),
-        )
-        stack.callback(gpu_operator.stop, folder / "gpu_operator")
-        gpu_operator.start(
-            folder / "gpu_operator",
-            gpu_operator.OperatorSpec(
-                control_plane=folder,
-                hosts=hosts_folder,
-                kubelets=folder / "kubelet",
-                nodes=(node,),
-            ),
-        )
-        client = (str(tools.resolve("kubectl")), f"--kubeconfig={plane.kubeconfig}")
-        cluster = KubeCluster(folder, plane.kubeconfig, plane.url, (node,))
-        yield RealLab(
-            folder / "nodes", cluster, (node,), "", kept, {}, (), open_to_all=True, client=client,
-        )  # fmt: skip
+    kept = (images.stand_in(print).archive, *archives)
+    with (
+        own_cluster(folder, [node], archives=kept, platforms=["plain-gpu-a100"]) as real,
+        played_operator(folder, node),
+    ):
+        yield real
+
+
+def make_room_for_operator(real: RealLab) -> None:
+    """Its namespace and its kinds."""
+    real.kubectl("create", "namespace", "gpu-operator")
+    enforce = "pod-security.kubernetes.io/enforce=privileged"
+    real.kubectl("label", "namespace", "gpu-operator", enforce)
+    chart = str(CHARTS / "gpu-operator")
+    documents = crds.crd_documents(chart, version="", repository="", sha256="")
+    objects = KubernetesObjects(real.cluster.kubeconfig.read_text())
+    crds.apply(crds.definitions(documents, with_nfd=True), objects, Clock(), Reporter())
+
+
+def install_operator(real: RealLab, values: Any) -> None:
+    """The lab's chart of the GPU Operator, or other values for it."""
+    file = real.cluster.folder / "values.json"
+    file.write_text(json.dumps(values))
+    chart = str(CHARTS / "gpu-operator")
+    words = ("upgrade", "--install", "gpu-operator", chart, "--skip-crds", "-f", str(file))
+    real.helm(*words, "-n", "gpu-operator")

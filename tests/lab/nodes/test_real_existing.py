@@ -3,9 +3,6 @@
 The tests of this file build on each other's cluster, which has an API server of its own.
 """
 
-import json
-import os
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,41 +11,33 @@ from typing import Any
 
 import pytest
 
-import lab.hosts
 from gpuclusters.cli import doctor
 from gpuclusters.config import rke2_machines, rke2_plan
 from gpuclusters.config.rke2_cluster import FoundCluster
 from gpuclusters.config.stack import ClusterType, StackConfig, parse
-from gpuclusters.core.converge import Clock, Reporter
-from gpuclusters.gpu_operator import crds
 from gpuclusters.gpu_operator.readiness import ReadinessInputs
 from gpuclusters.kube.objects import KubernetesObjects
 from lab import nodes, tools
 from lab.gpu_operator import toolkit
-from lab.nodes import command_in
 from lab.nodes.folder import RealNodeFolder
 from tests.fixtures import nvidia_plugin
 from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.waiting import eventually
 from tests.lab.nodes.real_lab import (
-    BUILD_SECONDS,
+    REAL_NODE,
     RealLab,
     found_cluster,
-    only_where_possible,
+    install_operator,
+    make_room_for_operator,
     patient_get,
+    simulated,
 )
 from tests.rootless import gpu_layer
 from tests.unit.config.documents import document
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.real_node,
-    only_where_possible,
-    pytest.mark.timeout(BUILD_SECONDS),
-]
+pytestmark = REAL_NODE
 
 NODE = "gpu-01"
-CHART = Path(__file__).resolve().parents[3] / "lab" / "charts" / "gpu-operator"
 GPUS = {f"/dev/nvidia{number}" for number in range(8)}
 CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
 LOOK = "ls -1 /dev/nvidia* 2>/dev/null; echo looked; sleep 100000"
@@ -89,7 +78,6 @@ class World:
     folder: Path
     lab: RealLab
     host: SimulatedHost
-    programs: dict[str, Path]
 
     @property
     def kubeconfig(self) -> str:
@@ -107,32 +95,15 @@ class World:
 
     def containerd(self) -> dict[str, Any]:
         """The part about runtimes of what containerd reads."""
-        running = nodes.status(self.folder / "nodes").nodes[NODE]
         main = RealNodeFolder(self.folder / "nodes" / NODE).containerd_configuration
-        words = (str(self.programs["containerd"]), "--config", str(main), "config", "dump")
-        done = subprocess.run(
-            command_in(running, words), capture_output=True, text=True, check=True
-        )
-        read: dict[str, Any] = tomllib.loads(done.stdout)
-        found: dict[str, Any] = read["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]
+        read: dict[str, Any] = tomllib.loads(self.lab.containerd(NODE, main))["plugins"]
+        found: dict[str, Any] = read["io.containerd.cri.v1.runtime"]["containerd"]
         return found
-
-    def helm(self, *words: str) -> None:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("HELM_")}
-        subprocess.run(
-            [str(self.programs["helm"]), *words, "-n", "gpu-operator"],
-            env=environment | {"KUBECONFIG": str(self.folder / "kubeconfig")},
-            capture_output=True,
-            check=True,
-        )
 
     def install(self, *, default: bool) -> None:
         """The release as the configuration makes it, and what its readiness waits for."""
         config = cluster(default=default)
-        values = self.folder / "values.json"
-        values.write_text(json.dumps(rke2_plan.operator_values(config)))
-        chart = ("gpu-operator", str(CHART), "--skip-crds", "-f", str(values))
-        self.helm("upgrade", "--install", *chart)
+        install_operator(self.lab, rke2_plan.operator_values(config))
         inputs = ReadinessInputs(
             cluster=config.name,
             kubeconfig=self.kubeconfig,
@@ -151,9 +122,7 @@ class World:
             "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": visible}] if visible else [],
             "resources": {"limits": {"nvidia.com/gpu": gpus}} if gpus else {},
         }
-        self.lab.pod(
-            "default", name, LOOK, container=container, nodeSelector={}, nodeName=NODE, **spec
-        )
+        self.lab.pod("default", name, LOOK, container=container, **spec)
         self.lab.ready("default", name)
         eventually(lambda: self.lab.logs("default", name).endswith("looked\n"), "it looked")
         lines = self.lab.logs("default", name).splitlines()
@@ -164,28 +133,18 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("found") / "lab"
-    programs = tools.ensure(["busybox", "containerd", "helm"])
-    plugin = nvidia_plugin.image(programs["busybox"], folder.parent / "images")
+    busybox = tools.ensure(["busybox"])["busybox"]
+    plugin = nvidia_plugin.image(busybox, folder.parent / "images")
     with found_cluster(folder, NODE, plugin.archive) as real:
-        endpoint = lab.hosts.status(folder / "hosts").hosts[NODE]
-        key = folder / "ssh" / "id_ed25519"
-        host = SimulatedHost(NODE, folder / "hosts", endpoint, key)
-        real.kubectl("create", "namespace", "gpu-operator")
-        enforce = "pod-security.kubernetes.io/enforce=privileged"
-        real.kubectl("label", "namespace", "gpu-operator", enforce)
-        objects = KubernetesObjects((folder / "kubeconfig").read_text())
-        documents = crds.crd_documents(str(CHART), version="", repository="", sha256="")
-        wanted = crds.definitions(documents, with_nfd=True)
-        crds.apply(wanted, objects, Clock(), Reporter())
-        yield World(folder, real, host, dict(programs))
+        make_room_for_operator(real)
+        yield World(folder, real, simulated(folder, NODE))
 
 
-def test_the_cluster_is_fit_before(world: World) -> None:
+def test_a_cluster_is_fit_unless_its_node_says_that_it_is_another_distributions(
+    world: World,
+) -> None:
     assert world.doctor() == {}
     assert not any(name.startswith("nvidia") for name in world.handlers())
-
-
-def test_a_node_that_says_that_it_is_another_distributions_is_refused(world: World) -> None:
     world.lab.kubectl("label", "node", NODE, "microk8s.io/cluster=true")
     said = world.doctor()
     assert set(said) == {"gpu-operator.distribution-differs"}
@@ -220,7 +179,7 @@ def test_with_the_default_a_variable_gives_any_pod_all_gpus(world: World) -> Non
 
 
 def test_what_a_toolkit_left_is_found_by_what_the_node_says(world: World) -> None:
-    world.helm("uninstall", "gpu-operator")
+    world.lab.helm("uninstall", "gpu-operator", "-n", "gpu-operator")
     path = "/apis/nvidia.com/v1/clusterpolicies"
     eventually(lambda: not patient_get(world.lab.cluster, path)["items"], "no policy is left")
     eventually(lambda: "nvidia" in world.handlers(), "the node tells of the runtime")
@@ -235,12 +194,7 @@ def test_what_a_toolkit_left_is_found_by_what_the_node_says(world: World) -> Non
 
 def test_nvidias_device_plugin_gives_a_pod_its_gpu_by_cdi(world: World) -> None:
     """The last: the operator that played it is gone, and what it made of device nodes is still there."""
-    libraries = world.host.path(DRIVER) / gpu_layer.LIBRARY_FOLDER
-    libraries.mkdir(parents=True)
-    for name in gpu_layer.LIBRARIES:
-        made = libraries / f"{name}.so.{gpu_layer.DRIVER}"
-        gpu_layer.library(name, made, UUIDS)
-        made.with_name(f"{name}.so.1").symlink_to(made.name)
+    gpu_layer.libraries(world.host.path(DRIVER), UUIDS)
     volumes = [
         {"name": f"v{number}", "hostPath": {"path": path}}
         for number, path in enumerate(MOUNTS.values())
@@ -252,15 +206,7 @@ def test_nvidias_device_plugin_gives_a_pod_its_gpu_by_cdi(world: World) -> None:
         "env": [{"name": name, "value": value} for name, value in PLUGIN.items()],
         "volumeMounts": mounts,
     }
-    world.lab.pod(
-        "default",
-        "plugin",
-        "",
-        container=container,
-        volumes=volumes,
-        nodeSelector={},
-        nodeName=NODE,
-    )
+    world.lab.pod("default", "plugin", "", container=container, volumes=volumes)
 
     def offers() -> str:
         offered = world.lab.node(NODE)["status"]["allocatable"]

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import functools
 import json
-import secrets
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuclusters.proof import manifests, model
-from lab import control_plane, images, nodes, tools
-from lab.control_plane import NodeSpec
+from lab import images
 from lab.nodes.loading import BLOBS
-from lab.nodes.model import OWN_CAPACITY
-from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
-from tests.lab.nodes.real_lab import BUILD_SECONDS, TAINT, RealLab, only_where_possible
+from tests.lab.nodes.real_lab import CHARTS, REAL_NODE, RealLab, own_cluster
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.real_node,
-    only_where_possible,
-    pytest.mark.timeout(BUILD_SECONDS),
-]
+pytestmark = REAL_NODE
 
-ROOT = Path(__file__).resolve().parents[3]
-CHARTS = ("csi-driver-nfs", "gpu-operator", "kata-deploy", "kube-prometheus-stack")
+ROOT = CHARTS.parents[1]
+NAME = "real-01"
+INSTALLED = ("csi-driver-nfs", "gpu-operator", "kata-deploy", "kube-prometheus-stack")
 DIGEST = "sha256:" + "0" * 64
 ALIAS = f"lab.example.com/pytorch@{DIGEST}"
 SAYS = "stand-in image: busybox alone"
@@ -37,51 +27,23 @@ SAYS = "stand-in image: busybox alone"
 
 @pytest.fixture(scope="module")
 def lab(tools_at_hand: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealLab]:
-    """A node of two GPUs in a cluster of its own."""
-    folder, token = tmp_path_factory.mktemp("lab"), secrets.token_hex(4)
-    name = f"real-{token}"
-    devices = {name: {"/dev/nvidia0": (240, 0), "/dev/nvidia1": (240, 1)}}
-    archives = (
-        *images.basic(print),
-        images.stand_in(print).archive,
-        images.python(print).archive,
-    )
-    kubectl = tools.ensure([*nodes.TOOLS, "kubectl", "helm"])["kubectl"]
-    try:
-        plane = control_plane.start(folder / "lab")
-        cluster = KubeCluster(folder / "lab", plane.kubeconfig, plane.url, ())
-        nodes.start(
-            folder / "nodes",
-            nodes.NodesSpec(
-                control_plane=cluster.folder,
-                nodes=(NodeSpec(name, {TAINT: token}, OWN_CAPACITY, OWN_CAPACITY),),
-                images=tuple(archives),
-                devices=devices,
-                aliases={ALIAS: images.PYTHON},
-            ),
-        )
-        client = (str(kubectl), f"--kubeconfig={plane.kubeconfig}")
-        yield RealLab(
-            folder / "nodes", cluster, (name,), token, archives, devices, (),
-            open_to_all=True, client=client, hosts=None,
-        )  # fmt: skip
-    finally:
-        nodes.stop(folder / "nodes")
-        control_plane.stop(folder / "lab")
-
-
-def helm(lab: RealLab, *arguments: str) -> None:
-    done = subprocess.run(
-        [tools.resolve("helm"), f"--kubeconfig={lab.cluster.kubeconfig}", *arguments],
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    """A node of two GPUs."""
+    devices = {NAME: {"/dev/nvidia0": (240, 0), "/dev/nvidia1": (240, 1)}}
+    archives = (images.stand_in(print).archive, images.python(print).archive)
+    with own_cluster(
+        tmp_path_factory.mktemp("lab"),
+        [NAME],
+        archives=archives,
+        devices=devices,
+        aliases={ALIAS: images.PYTHON},
+    ) as made:
+        yield made
 
 
 def install(lab: RealLab, release: str, chart: str, *more: str) -> None:
     """Install one of the lab's charts in a namespace of its own; waits for its hooks."""
-    folder = str(ROOT / "lab" / "charts" / chart)
-    helm(lab, "install", release, folder, f"--namespace={release}", "--create-namespace", *more)
+    folder = str(CHARTS / chart)
+    lab.helm("install", release, folder, f"--namespace={release}", "--create-namespace", *more)
 
 
 def all_ready(lab: RealLab, namespace: str) -> bool:
@@ -102,20 +64,18 @@ def test_a_node_has_its_images_without_a_copy_of_them(lab: RealLab) -> None:
     assert all(blob.stat().st_nlink > 1 for blob in blobs)
 
 
-def test_pods_of_the_labs_charts_become_ready(lab: RealLab) -> None:
-    for chart in CHARTS:
+def test_pods_of_the_labs_charts_become_ready_and_their_jobs_end(lab: RealLab) -> None:
+    for chart in INSTALLED:
         install(lab, chart, chart)
-    for chart in CHARTS:
+    for chart in INSTALLED:
         eventually(functools.partial(all_ready, lab, chart), f"{chart} is ready")
     logs = ("logs", "daemonset/kata-deploy", "--namespace=kata-deploy")
     eventually(lambda: "asked to run: install" in lab.says(*logs), "it says what it was to do")
     assert SAYS in lab.says(*logs)
-
-
-def test_jobs_of_a_chart_end(lab: RealLab) -> None:
+    # Jobs of a chart end.
     suffix = ("--set", "deploymentMode=job", "--set", "env.multiInstallSuffix=b")
     install(lab, "kata-job", "kata-deploy", *suffix, "--timeout=300s")
-    helm(lab, "uninstall", "kata-job", "--namespace=kata-job", "--timeout=300s")
+    lab.helm("uninstall", "kata-job", "--namespace=kata-job", "--timeout=300s")
 
 
 def test_any_image_of_a_tenant_runs_and_says_what_it_is(lab: RealLab) -> None:

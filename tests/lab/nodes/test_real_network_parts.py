@@ -3,67 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import socket
+from asyncio import StreamReader as Reader
+from asyncio import StreamWriter as Writer
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from lab.control_plane import ControlPlaneError, ports
+from lab.control_plane import ports
 from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
 from lab.nodes import dns, entrances, proxy, relay
 from lab.nodes.entrances import Entrances
-from lab.nodes.facts import machine_facts
 from lab.nodes.folder import DIAL, NodesFolder, RealNodeFolder
 from lab.nodes.model import NodesError
 
+Does = Callable[[Reader, Writer], Awaitable[None]]
 _SERVICE = {"namespace": "demo", "service": "web", "port": 80}
 _TOOLS = {name: Path("/tools") / name for name in (*proxy.TOOLS, *dns.TOOLS)}
 
 
-def node(tmp_path: Path) -> RealNodeFolder:
-    return RealNodeFolder(tmp_path / "node-1")
-
-
 def test_kube_proxy_sets_nothing_that_all_of_the_machine_shares(tmp_path: Path) -> None:
-    told = proxy.command(node(tmp_path), "100.64.0.10", _TOOLS)
+    folder = RealNodeFolder(tmp_path / "node-1")
+    told = proxy.command(folder, "100.64.0.10", _TOOLS)
     limits = [word.partition("=")[2] for word in told if word.startswith("--conntrack")]
     assert len(limits) == 6
     assert set(limits) <= {"0", "0s"}
     assert "--iptables-localhost-nodeports=false" in told
-
-
-@pytest.mark.parametrize(("bridged", "masquerades"), [(True, "false"), (False, "true")])
-def test_where_bridges_are_not_filtered_answers_come_back_through_the_node(
-    tmp_path: Path, bridged: bool, masquerades: str
-) -> None:
-    told = proxy.command(node(tmp_path), "100.64.0.10", _TOOLS, bridged=bridged)
-    assert f"--masquerade-all={masquerades}" in told
-
-
-class _StartingApi:
-    """A cluster that is ready a moment before it has the Service."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.applied: list[dict[str, Any]] = []
-
-    def request(self, method: str, path: str) -> tuple[int, bytes]:
-        self.asked += 1
-        return (404 if self.asked < 3 else 200), b""
-
-    def apply(self, manifest: dict[str, Any]) -> None:
-        assert self.asked >= 3
-        self.applied.append(manifest)
+    # Where bridges are not filtered, answers come back through the node.
+    for bridged, masquerades in ((True, "false"), (False, "true")):
+        told = proxy.command(folder, "100.64.0.10", _TOOLS, bridged=bridged)
+        assert f"--masquerade-all={masquerades}" in told
 
 
 def test_the_service_that_nodes_serve_themselves_is_left_alone_once_it_is_there() -> None:
-    api = _StartingApi()
+    """A cluster is ready a moment before it has the Service."""
+    answers, applied = [404, 404, 200], []
+    api = SimpleNamespace(request=lambda *_: (answers.pop(0), b""), apply=applied.append)
     proxy.declare(cast(KubeApi, api))
-    [manifest] = api.applied
+    assert answers == []
+    [manifest] = applied
     assert manifest["metadata"]["name"] == "kubernetes"
     assert "service.kubernetes.io/service-proxy-name" in manifest["metadata"]["labels"]
 
@@ -86,20 +70,24 @@ def test_names_beyond_the_cluster_have_a_server_of_their_own() -> None:
     assert "kubernetes" not in others
 
 
-async def _silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _silent(reader: Reader, writer: Writer) -> None:
     await reader.read()
     writer.close()
 
 
-async def _refusing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _refusing(reader: Reader, writer: Writer) -> None:
     await reader.readline()
     writer.close()
 
 
-def _dialling(
-    port: int,
-) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    async def dial(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pod(reader: Reader, writer: Writer) -> None:
+    writer.write(b"pod heard " + await reader.readline())
+    await writer.drain()
+    writer.close()
+
+
+def _dialling(port: int) -> Does:
+    async def dial(reader: Reader, writer: Writer) -> None:
         assert await reader.readline() == b"10.96.0.77 80\n"
         far = functools.partial(asyncio.open_connection, ports.LOOPBACK, port)
         await relay.to(far, b"\n")(reader, writer)
@@ -107,28 +95,14 @@ def _dialling(
     return dial
 
 
-async def _pod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.write(b"pod heard " + await reader.readline())
-    await writer.drain()
-    writer.close()
-
-
 class Lab:
     """The process that holds nodes, as far as entrances go: its folder, and nodes that answer as told."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = NodesFolder(folder)
         self.nodes: list[str] = []
-        monkeypatch.chdir(folder)
-        monkeypatch.setattr(entrances, "_DIAL_SECONDS", 0.2)
-        monkeypatch.setattr(entrances, "_CONNECT_SECONDS", 120.0)
-        monkeypatch.setattr(entrances, "KubeApi", lambda *_: _Api())
 
-    async def node(
-        self,
-        name: str,
-        does: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-    ) -> None:
+    async def node(self, name: str, does: Does) -> None:
         (self.folder.path / name).mkdir()
         await asyncio.start_unix_server(does, Path(name) / DIAL)
         self.nodes.append(name)
@@ -137,33 +111,26 @@ class Lab:
         return Entrances(self.folder, Layout.of(self.folder.path), 1, lambda: self.nodes)
 
 
-class _Api:
-    def __enter__(self) -> _Api:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def get(self, path: str) -> dict[str, object]:
-        if path != "/api/v1/namespaces/demo/services/web":
-            raise ControlPlaneError(f"{path} is not there")
-        return {"spec": {"clusterIP": "10.96.0.77"}}
-
-
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    return Lab(tmp_path, monkeypatch)
+    def get(path: str) -> dict[str, object]:
+        assert path == "/api/v1/namespaces/demo/services/web"
+        return {"spec": {"clusterIP": "10.96.0.77"}}
+
+    api = contextlib.nullcontext(SimpleNamespace(get=get))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(entrances, "_DIAL_SECONDS", 0.2)
+    monkeypatch.setattr(entrances, "_CONNECT_SECONDS", 120.0)
+    monkeypatch.setattr(entrances, "KubeApi", lambda *_: api)
+    return Lab(tmp_path)
 
 
 async def through(port: int) -> bytes:
     reader, writer = await asyncio.open_connection(ports.LOOPBACK, port)
     writer.write(b"hello\n")
-    try:
+    with contextlib.closing(writer), contextlib.suppress(ConnectionError):
         return await reader.read()
-    except ConnectionError:
-        return b""
-    finally:
-        writer.close()
+    return b""
 
 
 def test_a_node_that_is_silent_refuses_or_is_gone_is_passed_over(lab: Lab) -> None:
@@ -184,16 +151,3 @@ def test_a_port_that_another_program_took_is_named(lab: Lab) -> None:
     held = pytest.raises(NodesError, match=rf"port {port} .* leads to demo/web:80, is held by")
     with socket.create_server((ports.LOOPBACK, port)), held:
         asyncio.run(lab.entrances().restore())
-
-
-def test_a_machine_that_can_have_no_iptables_can_have_no_real_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("platform.system", lambda: "Linux")
-    assert "iptables" in machine_facts().commands_missing
-    for name in ("apt-get", "dpkg-deb"):
-        (tmp_path / name).write_text("#!/bin/sh\n")
-        (tmp_path / name).chmod(0o755)
-    assert "iptables" not in machine_facts().commands_missing

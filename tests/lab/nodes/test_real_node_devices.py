@@ -17,14 +17,9 @@ from lab.nodes.configuration import KATA_STAND_IN_ROOT
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
 from tests.lab.nodes.real_gpus import IMAGE, RESOURCE, TABLE, RealGpus, fake_devices, real_gpus
-from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible, real_lab
+from tests.lab.nodes.real_lab import REAL_NODE, real_lab
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.real_node,
-    only_where_possible,
-    pytest.mark.timeout(BUILD_SECONDS),
-]
+pytestmark = REAL_NODE
 
 
 @pytest.fixture(scope="module")

@@ -78,14 +78,12 @@ class SlowNode:
         self.around.done.append("ceased")
 
 
-def test_nodes_are_told_of_when_their_hosts_have_heard_of_them() -> None:
-    around = Around()
-    asyncio.run(around.machines().until_ready())
-    assert around.done == ["ready", "connected", "heard", "told"]
-
-
 def test_a_node_begins_to_its_end_whoever_follows_the_hosts_meanwhile() -> None:
     around = Around()
+    asyncio.run(around.machines().until_ready())
+    # Nodes are told of when their hosts have heard of them.
+    assert around.done == ["ready", "connected", "heard", "told"]
+    around.done.clear()
 
     async def cancelled_halfway() -> list[str]:
         machines, node = around.machines(), SlowNode(around)
@@ -157,38 +155,26 @@ class Answers:
             await asyncio.sleep(0)
 
 
-def test_the_answer_to_whoever_went_away_is_nobody_elses() -> None:
-    async def asked() -> int:
-        process = Answers()
-        node = HeldNode(SPEC, cast(Place, None), cast(Surroundings, None), {})
-        node._process = cast(asyncio.subprocess.Process, process)
-        first = asyncio.create_task(node.program("kubelet", "state"))
-        await process.until_heard(1)
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-        second = asyncio.create_task(node.program("kubelet", "state"))
-        process.answer(1)
-        await process.until_heard(2)
-        process.answer(2)
-        return int((await second)["pid"])
-
-    assert asyncio.run(asyncio.wait_for(asked(), 120)) == 2
-
-
-def test_an_answer_that_comes_too_late_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_node, "_ANSWER_SECONDS", 0.05)
-
+@pytest.mark.parametrize("late", [False, True], ids=["who-asked-went-away", "it-came-too-late"])
+def test_an_answer_is_nobody_elses(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
     async def asked() -> int:
         process = Answers()
         node = HeldNode(SPEC, cast(Place, None), cast(Surroundings, None), {})
         node._process = cast(asyncio.subprocess.Process, process)
         node.around = cast(Surroundings, SimpleNamespace(log="its log"))
-        with pytest.raises(NodesError, match="did not answer within"):
-            await node.program("kubelet", "state")
-        monkeypatch.setattr(held_node, "_ANSWER_SECONDS", 60)
+        if late:
+            monkeypatch.setattr(held_node, "_ANSWER_SECONDS", 0.05)
+            with pytest.raises(NodesError, match="did not answer within"):
+                await node.program("kubelet", "state")
+            monkeypatch.setattr(held_node, "_ANSWER_SECONDS", 60)
+        else:
+            first = asyncio.create_task(node.program("kubelet", "state"))
+            await process.until_heard(1)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
         second = asyncio.create_task(node.program("kubelet", "state"))
-        await process.until_heard(2)
         process.answer(1)
+        await process.until_heard(2)
         process.answer(2)
         return int((await second)["pid"])
 
@@ -225,46 +211,40 @@ class Containerd(Program):
         self.wanted, self.pid, self.words = False, None, ""
 
 
-def test_containerd_is_tried_until_it_serves_kubelets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As long as others have all watches of files, however often that is."""
-    faults = [*["couldn't initialize inotify: too many open files"] * 12, ""]
-    monkeypatch.setattr(cri, "fault", lambda _: faults.pop(0))
+@pytest.fixture
+def trying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[FirstProcess, Containerd]:
     monkeypatch.setattr(first_process, "_AGAIN_SECONDS", 0)
     monkeypatch.setattr(FirstProcess, "_reap", lambda _: None)
+    node = FirstProcess(RealNodeFolder(tmp_path), {"read": [], "written": []})
+    containerd = node._programs["containerd"] = Containerd(tmp_path)
+    containerd.start()
+    return node, containerd
 
-    async def served() -> bool:
-        node, containerd = (
-            FirstProcess(RealNodeFolder(tmp_path), {"read": [], "written": []}),
-            Containerd(tmp_path),
-        )
-        containerd.start()
-        return await node._serves(containerd)
 
-    assert asyncio.run(asyncio.wait_for(served(), 120))
+def test_containerd_is_tried_until_it_serves_kubelets(
+    trying: tuple[FirstProcess, Containerd], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as others have all watches of files, however often that is."""
+    node, containerd = trying
+    faults = [*["couldn't initialize inotify: too many open files"] * 12, ""]
+    monkeypatch.setattr(cri, "fault", lambda _: faults.pop(0))
+    assert asyncio.run(asyncio.wait_for(node._serves(containerd), 120))
     assert faults == []
 
 
 def test_a_containerd_that_somebody_stops_while_it_is_tried_stays_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trying: tuple[FirstProcess, Containerd], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    node, containerd = trying
     monkeypatch.setattr(cri, "fault", lambda _: "couldn't initialize inotify")
     monkeypatch.setattr(first_process, "_AGAIN_SECONDS", 0.01)
-    monkeypatch.setattr(FirstProcess, "_reap", lambda _: None)
 
     async def stopped() -> bool:
-        node, containerd = (
-            FirstProcess(RealNodeFolder(tmp_path), {"read": [], "written": []}),
-            Containerd(tmp_path),
-        )
-        node._programs["containerd"] = containerd
-        containerd.start()
-        trying = asyncio.create_task(node._serves(containerd))
+        running = asyncio.create_task(node._serves(containerd))
         while containerd.starts < 3:
             await asyncio.sleep(0)
         await node._program({"program": "containerd", "action": "stop"})
-        assert not await trying
+        assert not await running
         return containerd.runs
 
     assert not asyncio.run(asyncio.wait_for(stopped(), 120))

@@ -28,15 +28,10 @@ from lab.hosts.hardware.board import board
 from lab.images.names import REGISTRY
 from lab.nodes.configuration import KATA_HANDLER
 from tests.fixtures.waiting import eventually
-from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
+from tests.lab.nodes.real_lab import REAL_NODE
 from tests.lab.nodes.real_stack import CONTROLLERS, NODE, PATIENCE, RESOURCE, RealStack, real_stack
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.real_node,
-    only_where_possible,
-    pytest.mark.timeout(BUILD_SECONDS),
-]
+pytestmark = REAL_NODE
 
 _SPACE = "tenant-acme"
 _GROUPS = {

@@ -20,6 +20,7 @@ from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.programs import Program
 from lab import nodes
 from lab.nodes.network import token
+from tests.cilium import network as cilium
 from tests.cilium import programs as cilium_programs
 from tests.fixtures.waiting import eventually
 from tests.lab.nodes import beside_nodes, kernel_programs, this_machine
@@ -33,22 +34,16 @@ from tests.lab.nodes.policy_world import (
     WEB,
     World,
     apply,
-    cilium_lab,
     egress,
     fill,
     lead_out,
     network,
     reach,
 )
-from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
+from tests.lab.nodes.real_lab import REAL_NODE, own_cluster
 from tests.lab.nodes.this_machine import Seen
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.real_node,
-    only_where_possible,
-    pytest.mark.timeout(BUILD_SECONDS),
-]
+pytestmark = REAL_NODE
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +61,9 @@ def world(
     if cilium_programs.missing():
         pytest.skip("Cilium is not in the cache of tools; get it once: python -m tests.cilium")
     with ExitStack() as stack:
-        real = stack.enter_context(cilium_lab(tmp_path_factory.mktemp("lab")))
+        names = ("real-01", "real-02")
+        folder = tmp_path_factory.mktemp("lab")
+        real = stack.enter_context(own_cluster(folder, names, network=cilium.__name__))
         status = nodes.status(real.folder)
         made = fill(real, status)
         at = made.addresses

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,28 +42,21 @@ def put(root: Path, path: str, text: str, mode: int = 0o644) -> Path:
     return file
 
 
-def prepared(root: Path) -> dict[str, object]:
-    """The tables of containerd's configuration after a start."""
+def prepared(root: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Containerd's configuration after a start, and what of it is about runtimes."""
     rke2.prepare(RealNodeFolder(root.parent / "node"), root)
-    read: dict[str, object] = tomllib.loads((root / rke2.CONFIGURATION.lstrip("/")).read_text())
-    return read
-
-
-def runtimes(found: dict[str, object]) -> dict[str, dict[str, object]]:
-    plugins = found["plugins"]
-    assert isinstance(plugins, dict)
-    tables: dict[str, dict[str, object]] = plugins["io.containerd.cri.v1.runtime"]["containerd"]
-    return tables["runtimes"]  # type: ignore[return-value]
+    read = tomllib.loads((root / rke2.CONFIGURATION.lstrip("/")).read_text())
+    return read, read["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]
 
 
 def test_runtimes_are_what_is_there_at_the_start(root: Path) -> None:
-    assert "nvidia" not in runtimes(prepared(root))
+    assert "nvidia" not in prepared(root)[1]["runtimes"]
     program = put(root, f"{rke2.TOOLKIT}/nvidia-container-runtime", "", 0o755)
     put(root, "/usr/bin/nvidia-container-runtime", "", 0o755)
     put(root, "/usr/bin/nvidia-container-runtime.cdi", "", 0o644)
-    found = runtimes(prepared(root))
+    found = prepared(root)[1]["runtimes"]
     # The operator's before the distribution's; what cannot be executed is none.
-    assert found["nvidia"]["options"]["BinaryName"] == f"{rke2.TOOLKIT}/nvidia-container-runtime"  # type: ignore[index]
+    assert found["nvidia"]["options"]["BinaryName"] == f"{rke2.TOOLKIT}/nvidia-container-runtime"
     assert "nvidia-cdi" not in found
     program.unlink()
     assert rke2.runtimes(root) == {"nvidia": "/usr/bin/nvidia-container-runtime"}
@@ -70,16 +64,14 @@ def test_runtimes_are_what_is_there_at_the_start(root: Path) -> None:
 
 def test_a_template_extends_what_rke2_writes_or_is_refused(root: Path) -> None:
     put(root, rke2.TEMPLATE, '{{ template "base" . }}\n[debug]\n  level = "debug"\n')
-    found = prepared(root)
+    found, tables = prepared(root)
     assert found["debug"] == {"level": "debug"}
-    assert "runc" in runtimes(found)
+    assert "runc" in tables["runtimes"]
     assert found["imports"] == [f"{rke2.CONTAINERD}/config-v3.toml.d/*.toml"]
     put(root, rke2.TEMPLATE, "{{ if .IsRunningInUserNS }}x{{ end }}")
     with pytest.raises(rke2.Rke2Error, match="IsRunningInUserNS"):
         prepared(root)
-
-
-def test_a_template_of_containerd_1_is_refused(root: Path) -> None:
+    (root / rke2.TEMPLATE.lstrip("/")).unlink()
     put(root, rke2.OLD_TEMPLATE, '{{ template "base" . }}\n')
     with pytest.raises(rke2.Rke2Error, match=r"config\.toml\.tmpl is for containerd 1"):
         prepared(root)
@@ -90,8 +82,7 @@ def test_the_configuration_names_the_default_handler_and_the_kubelets_arguments(
     folder = f"{CONFIG_FOLDER}/10-more.yaml"
     put(root, folder, "kubelet-arg+: ['--serialize-image-pulls=false']\n")
     put(root, f"{rke2.TOOLKIT}/nvidia-container-runtime", "", 0o755)
-    found = prepared(root)
-    tables = found["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]  # type: ignore[index]
+    _, tables = prepared(root)
     assert tables["default_runtime_name"] == "nvidia"
     told = json.loads((root / rke2.KUBELET_ARGUMENTS.lstrip("/")).read_text())
     assert (told["maxPods"], told["serializeImagePulls"]) == (250, False)

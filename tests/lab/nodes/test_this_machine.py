@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.lab.nodes import own_machine, this_machine
-from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
+from tests.lab.nodes.real_lab import REAL_NODE
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.real_node,
-    only_where_possible,
-    pytest.mark.timeout(BUILD_SECONDS),
-]
+pytestmark = REAL_NODE
 
 _PLANTED = (
     ("mounts", "mount --bind /opt /opt", "/opt"),
