@@ -17,6 +17,15 @@ HERE = Path(__file__).parent
 MODULE = "github.com/NVIDIA/nvidia-container-toolkit"
 DRIVER = "580.178.04"
 LIBRARIES = ("libnvidia-ml", "libcuda", "libnvidia-ptxjitcompiler")
+NODES = (
+    *((f"nvidia{n}", 195, n) for n in range(3)),
+    *(("nvidia-modeset", 195, 254), ("nvidiactl", 195, 255)),
+    *(("nvidia-uvm", 234, 0), ("nvidia-uvm-tools", 234, 1)),
+)
+"""Device nodes of three GPUs: name, major and minor number."""
+CONTROL = {f"/dev/{name}" for name, _, _ in NODES[3:]}
+*UUIDS, OTHER = (f"GPU-{n * 8}-{n * 4}-{n * 4}-{n * 4}-{n * 12}" for n in "1234")
+"""Of these three, and of one that is in another machine."""
 LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
 
 

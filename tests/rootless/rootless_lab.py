@@ -34,12 +34,6 @@ from tests.rootless import node as rootless_node
 from tests.rootless.node import RootlessNode, RootlessNodeError, RootlessSpec
 from tests.rootless.private_machine import needed
 
-NODES = (
-    *((f"nvidia{n}", 195, n) for n in range(3)),
-    *(("nvidia-modeset", 195, 254), ("nvidiactl", 195, 255)),
-    *(("nvidia-uvm", 234, 0), ("nvidia-uvm-tools", 234, 1)),
-)
-CONTROL = {f"/dev/{name}" for name, _, _ in NODES[3:]}
 WITH_LIBC = "lab.local/with-libc:1"
 LOOK = (
     "{ nvidia-smi -L; ls -1 /dev/nvidia*; echo visible $NVIDIA_VISIBLE_DEVICES; } >/tmp/seen; "
@@ -167,7 +161,7 @@ def rootless_lab(cluster: KubeCluster, uuids: Sequence[str]) -> Iterator[Rootles
         NodeSpec(name, {TAINT: token}, taints=(Taint(TAINT, "NoSchedule", token),)),
         archives,
         (layer,),
-        NODES,
+        gpu_layer.NODES,
     )
     asked = RealLab(folder, cluster, (name,), token)
     with contextlib.ExitStack() as stack:

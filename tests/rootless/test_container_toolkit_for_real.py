@@ -49,13 +49,8 @@ WRITTEN = (
     "/run/systemctl",
 )
 KIND = "nvidia.com/gpu"
-FIRST, SECOND, THIRD, OTHER = (f"GPU-{n * 8}-{n * 4}-{n * 4}-{n * 4}-{n * 12}" for n in "1234")
-CONTROL = {"/dev/nvidiactl", "/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
-NODES = (
-    *((f"nvidia{n}", 195, n) for n in range(3)),
-    *(("nvidia-modeset", 195, 254), ("nvidiactl", 195, 255)),
-    *(("nvidia-uvm", 234, 0), ("nvidia-uvm-tools", 234, 1)),
-)
+FIRST, SECOND, THIRD = gpu_layer.UUIDS
+OTHER = gpu_layer.OTHER
 # What kind's node image brings, as far as it counts here.
 KINDS_CONTAINERD = """\
 version = 2
@@ -85,7 +80,7 @@ def machine(
     shutil.copy2(go_programs.built("cdi-reader", CDI_READER), layer / "usr/bin/cdi-reader")
     packages = unpacked("rootless", PACKAGES), unpacked("runc", ["runc", "busybox-static"])
     with private_machine(*packages, layer) as made:
-        for name, major, minor in NODES:
+        for name, major, minor in gpu_layer.NODES:
             made.output("mknod", "-m", "0666", f"/dev/{name}", "c", str(major), str(minor))
         made.output("ldconfig")
         yield made
@@ -139,42 +134,28 @@ def test_the_specification_names_gpus_by_uuid_and_all(node: Node) -> None:
         SECOND: {"/dev/nvidia1"},
         "all": {"/dev/nvidia0", "/dev/nvidia1"},
     }
-    assert device_nodes(stated["containerEdits"]) == CONTROL
+    assert device_nodes(stated["containerEdits"]) == gpu_layer.CONTROL
     mounted = {one["hostPath"] for one in stated["containerEdits"]["mounts"]}
     libraries = {
         f"/{gpu_layer.LIBRARY_FOLDER}/{n}.so.{gpu_layer.DRIVER}" for n in gpu_layer.LIBRARIES
     }
     assert mounted == {"/usr/bin/nvidia-smi", *libraries}
-
-
-def test_the_cdi_projects_library_takes_it_and_gives_one_gpu(node: Node) -> None:
-    node.start(FIRST, SECOND)
+    # The CDI project's library takes it and gives one GPU.
     answer = json.loads(node.machine.output("cdi-reader", "/etc/cdi", f"{KIND}={SECOND}"))
     assert answer["errors"] == {}
     assert set(answer["devices"]) == {f"{KIND}={name}" for name in (FIRST, SECOND, "all")}
-    assert set(answer["nodes"]) == {"/dev/nvidia1", *CONTROL}
+    assert set(answer["nodes"]) == {"/dev/nvidia1", *gpu_layer.CONTROL}
 
 
-def test_containerd_starts_pods_with_nvidias_runtime_and_keeps_what_kind_set(node: Node) -> None:
-    node.start(FIRST)
-    cri = node.toml(DROP_IN)["plugins"]["io.containerd.grpc.v1.cri"]
-    assert cri["enable_cdi"] is True
-    assert cri["containerd"]["default_runtime_name"] == "nvidia"
-    runtime = cri["containerd"]["runtimes"]["nvidia"]
-    assert runtime["runtime_type"] == "io.containerd.runc.v2"
-    assert runtime["base_runtime_spec"] == "/etc/containerd/cri-base.json"
-    assert runtime["options"] == {
-        "BinaryName": "/usr/bin/nvidia-container-runtime",
-        "SystemdCgroup": True,
-    }
-    assert node.toml("/etc/containerd/config.toml")["imports"] == ["/etc/containerd/conf.d/*.toml"]
-    asked = node.machine.read("/run/systemctl").splitlines()
-    assert asked[-1] == "try-restart --no-block containerd.service"
-
-
-def test_the_runtime_looks_gpus_up_by_cdi_and_keeps_what_else_was_set(node: Node) -> None:
+def test_what_the_runtimes_of_a_node_are_told_is_read_by_containerd_itself(
+    node: Node, tmp_path: Path
+) -> None:
+    """NVIDIA's runtime is the default and looks GPUs up by CDI; what else was set stays."""
     node.machine.write(CONFIGURATION, '[nvidia-container-runtime]\nlog-level = "debug"\n')
     node.start(FIRST)
+    assert node.toml(DROP_IN)["plugins"]["io.containerd.grpc.v1.cri"]["enable_cdi"] is True
+    asked = node.machine.read("/run/systemctl").splitlines()
+    assert asked[-1] == "try-restart --no-block containerd.service"
     settings = node.toml(CONFIGURATION)
     assert settings["nvidia-container-runtime"]["log-level"] == "debug"
     assert settings["nvidia-container-runtime"]["mode"] == "cdi"
@@ -183,35 +164,6 @@ def test_the_runtime_looks_gpus_up_by_cdi_and_keeps_what_else_was_set(node: Node
     assert settings.get("accept-nvidia-visible-devices-envvar-when-unprivileged", True) is True
     assert settings["nvidia-container-cli"].get("no-cgroups", False) is False
 
-
-def test_a_second_start_changes_nothing(node: Node) -> None:
-    node.start(FIRST, SECOND)
-    before = node.files()
-    assert before.count("\n") == 4
-    node.start(FIRST, SECOND)
-    assert node.files() == before
-
-
-def test_other_gpus_make_another_specification_and_no_old_one_is_left(node: Node) -> None:
-    node.start(FIRST, SECOND)
-    before = node.files().splitlines()
-    # What another writer left would win over ours.
-    node.machine.write("/run/cdi/nvidia.yaml", node.machine.read(SPECIFICATION))
-    said = node.start(OTHER)
-    assert set(said.split()) == {f"{KIND}={OTHER}", f"{KIND}=all"}
-    changed = set(node.files().splitlines()) - set(before)
-    assert [line.split()[1] for line in changed] == [SPECIFICATION]
-
-
-def test_without_a_driver_the_start_fails_and_nothing_names_gpus_that_are_gone(node: Node) -> None:
-    node.start(FIRST)
-    done = node.machine.run("sh", "-s", stdin=NODE_GPUS.read_text())
-    assert done.returncode != 0
-    assert "Driver Not Loaded" in done.stderr
-    assert node.machine.run("test", "-e", SPECIFICATION).returncode == 1
-
-
-def test_containerd_itself_reads_the_result(node: Node, tmp_path: Path) -> None:
     containerd = go_programs.built(
         "containerd",
         PINNED,
@@ -219,11 +171,11 @@ def test_containerd_itself_reads_the_result(node: Node, tmp_path: Path) -> None:
         tags="no_btrfs,no_devmapper,no_zfs",
         linked=f"{MODULE}/version.Version={pinned(PINNED, MODULE)}",
     )
-    node.start(FIRST)
     main, imported = tmp_path / "config.toml", tmp_path / "conf.d"
     imported.mkdir()
     (imported / "99-nvidia.toml").write_text(node.machine.read(DROP_IN))
     text = node.machine.read("/etc/containerd/config.toml")
+    assert tomllib.loads(text)["imports"] == ["/etc/containerd/conf.d/*.toml"]
     main.write_text(text.replace("/etc/containerd/conf.d", str(imported)))
     done = subprocess.run(
         [containerd, "--config", main, "config", "dump"], capture_output=True, text=True, check=True
@@ -235,7 +187,29 @@ def test_containerd_itself_reads_the_result(node: Node, tmp_path: Path) -> None:
     assert runtime["containerd"]["default_runtime_name"] == "nvidia"
     runtimes = runtime["containerd"]["runtimes"]
     assert set(runtimes) == {"nvidia", "runc"}
+    assert runtimes["nvidia"]["runtime_type"] == "io.containerd.runc.v2"
+    assert runtimes["nvidia"]["base_runtime_spec"] == "/etc/containerd/cri-base.json"
+    assert runtimes["nvidia"]["options"]["BinaryName"] == "/usr/bin/nvidia-container-runtime"
     assert runtimes["nvidia"]["options"]["SystemdCgroup"] is True
+
+
+def test_a_second_start_changes_nothing_and_other_gpus_the_specification_alone(node: Node) -> None:
+    node.start(FIRST, SECOND)
+    before = node.files().splitlines()
+    assert len(before) == 4
+    node.start(FIRST, SECOND)
+    assert node.files().splitlines() == before
+    # What another writer left would win over ours.
+    node.machine.write("/run/cdi/nvidia.yaml", node.machine.read(SPECIFICATION))
+    said = node.start(OTHER)
+    assert set(said.split()) == {f"{KIND}={OTHER}", f"{KIND}=all"}
+    changed = set(node.files().splitlines()) - set(before)
+    assert [line.split()[1] for line in changed] == [SPECIFICATION]
+    # Without a driver it fails, and nothing names GPUs that are gone.
+    done = node.machine.run("sh", "-s", stdin=NODE_GPUS.read_text())
+    assert done.returncode != 0
+    assert "Driver Not Loaded" in done.stderr
+    assert node.machine.run("test", "-e", SPECIFICATION).returncode == 1
 
 
 def injected(machine: PrivateMachine, gpus: str, *modes: str) -> tuple[Injected, Added]:
@@ -259,7 +233,7 @@ def test_what_each_mode_adds_is_what_the_page_shows(node: Node) -> None:
         kinds = {
             kind: {what for one, what in added[mode] if one == kind} for kind, _ in added[mode]
         }
-        assert kinds["device"] == {"/dev/nvidia0", "/dev/nvidia1", *CONTROL}
+        assert kinds["device"] == {"/dev/nvidia0", "/dev/nvidia1", *gpu_layer.CONTROL}
         assert f"/{gpu_layer.LIBRARY_FOLDER}/libcuda.so.{gpu_layer.DRIVER}" in kinds["mount"]
         assert "NVIDIA_VISIBLE_DEVICES=void" in kinds["environment"]
         folder = f"--folder /{gpu_layer.LIBRARY_FOLDER}"
@@ -268,13 +242,10 @@ def test_what_each_mode_adds_is_what_the_page_shows(node: Node) -> None:
     assert found.runtime != version_set("current").container_toolkit or text in PAGE.read_text()
 
 
-def test_a_machine_without_a_gpu_is_seen_as_one(node: Node) -> None:
+def test_a_gpu_that_no_specification_names_is_no_addition_but_a_failure(node: Node) -> None:
     asked = json.dumps(injection.container("all", "utility"))
     found = Injected.parse(node.machine.script(INJECT, asked, "legacy"))
-    assert (bool(found.runtime), found.gpu) == (True, ())
-
-
-def test_a_gpu_that_no_specification_names_is_no_addition_but_a_failure(node: Node) -> None:
+    assert (bool(found.runtime), found.gpu) == (True, ()), "a machine without a GPU"
     node.start(FIRST)
     found, added = injected(node.machine, OTHER, "cdi", "legacy")
     assert set(added) == {"legacy"}
@@ -291,7 +262,7 @@ def test_links_for_systemd_lead_to_every_gpu(node: Node) -> None:
     )
     assert (done.returncode, "not all made" in done.stderr) == (0, False), done.stderr
     found = node.machine.output("find", "/dev/char", "-type", "l", "-printf", "%f %l\n")
-    wanted = {f"{major}:{minor} /dev/{name}" for name, major, minor in NODES}
+    wanted = {f"{major}:{minor} /dev/{name}" for name, major, minor in gpu_layer.NODES}
     assert set(found.splitlines()) == wanted
 
 
@@ -336,28 +307,24 @@ def test_a_rootless_node_names_the_same_gpus_and_its_containers_get_them(
     assert its_configuration == configured
     # Devices of the host belong to nobody there; from 1.20 on the toolkit writes that down.
     assert yaml.safe_load(its_specification.replace("gid: 65534", "")) == stated
-    assert devices_in(seen) == {"/dev/nvidia1", *CONTROL}
+    assert devices_in(seen) == {"/dev/nvidia1", *gpu_layer.CONTROL}
 
 
-@pytest.mark.parametrize(("visible", "numbers"), [(SECOND, "1"), ("all", "012"), ("void", "")])
-def test_a_rootless_container_gets_the_gpus_it_names_by_the_real_hooks(
-    node: Node, tenant: PrivateMachine, visible: str, numbers: str
-) -> None:
-    node.start(FIRST, SECOND, THIRD)
-    done = seen_by(tenant, visible)
-    assert done.returncode == 0, done.stderr
-    wanted = {*(f"/dev/nvidia{n}" for n in numbers), *(CONTROL if numbers else ())}
-    assert devices_in(done.stdout) == wanted
-    seen = done.stdout.splitlines()
-    # Mounted from the host; and the link that a hook made in the container.
-    assert (f"libcuda.so.{gpu_layer.DRIVER}" in seen) == bool(numbers)
-    assert ("libcuda.so.1" in seen) == bool(numbers)
-
-
-def test_a_container_that_names_a_gpu_of_before_is_refused_in_words_we_know(
+def test_a_rootless_container_gets_the_gpus_it_names_by_the_real_hooks_or_is_refused(
     node: Node, tenant: PrivateMachine
 ) -> None:
+    node.start(FIRST, SECOND, THIRD)
+    for visible, numbers in ((SECOND, "1"), ("all", "012"), ("void", "")):
+        done = seen_by(tenant, visible)
+        assert done.returncode == 0, done.stderr
+        wanted = {*(f"/dev/nvidia{n}" for n in numbers), *(gpu_layer.CONTROL if numbers else ())}
+        assert devices_in(done.stdout) == wanted
+        seen = done.stdout.splitlines()
+        # Mounted from the host; and the link that a hook made in the container.
+        assert (f"libcuda.so.{gpu_layer.DRIVER}" in seen) == bool(numbers)
+        assert ("libcuda.so.1" in seen) == bool(numbers)
     node.start(OTHER)
+    # It names a GPU of before.
     done = seen_by(tenant, FIRST)
     assert done.returncode != 0
     assert f"unresolvable CDI devices {KIND}={FIRST}" in done.stderr

@@ -31,11 +31,12 @@ from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
 from tests.lab.nodes import cgroup_files
 from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
-from tests.rootless.gpu_layer import DRIVER
+from tests.rootless import gpu_layer
+from tests.rootless.gpu_layer import CONTROL, DRIVER
 from tests.rootless.node import RootlessNodeError
 from tests.rootless.node.configuration import SLIRP_HOST
 from tests.rootless.node_traces import changes, traces
-from tests.rootless.rootless_lab import CONTROL, WITH_LIBC, RootlessLab, rootless_lab
+from tests.rootless.rootless_lab import WITH_LIBC, RootlessLab, rootless_lab
 
 pytestmark = [
     pytest.mark.lab,
@@ -43,8 +44,8 @@ pytestmark = [
     only_where_possible,
     pytest.mark.timeout(BUILD_SECONDS + 3 * go_programs.BUILD_SECONDS),
 ]
-GPUS = tuple(f"GPU-{n * 8}-{n * 4}-{n * 4}-{n * 4}-{n * 12}" for n in "123")
-OTHER = "GPU-44444444-4444-4444-4444-444444444444"
+GPUS = tuple(gpu_layer.UUIDS)
+OTHER = gpu_layer.OTHER
 MEBIBYTE = 1 << 20
 
 
@@ -76,14 +77,11 @@ def uids(lab: RootlessLab) -> set[int]:
     return found
 
 
-def test_the_node_is_one_of_the_cluster(lab: RootlessLab) -> None:
+def test_the_node_is_one_of_the_cluster_and_as_our_inspection_wants_it(lab: RootlessLab) -> None:
     info = lab.cluster.node(lab.name)["status"]["nodeInfo"]
     assert info["containerRuntimeVersion"].startswith("containerd://2.")
     assert info["kubeletVersion"].startswith("v1.36.")
     assert info["bootID"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def test_our_inspection_finds_the_node_as_it_must_be(lab: RootlessLab) -> None:
     live = lab.inspected()
     assert (live.docker, live.container, live.kubelet_conf) == ("ok", "running", True)
     authority = (lab.node.kept / "etc/kubernetes/pki/ca.crt").read_bytes()
@@ -188,6 +186,15 @@ def test_a_pod_gets_its_gpu_by_the_real_hooks_and_no_other(
     assert re.fullmatch(r"libcuda\.so\.[0-9.]+\n[1-9]\n", made.stdout), made
     lab.cluster.kubectl("delete", "pod", f"--namespace={namespace}", "two", "--now")
     lab.cluster.ready(namespace, "more")
+    # Who asks for none has nothing of a driver.
+    lab.cluster.pod(namespace, "none", "sleep 100000", container={"image": WITH_LIBC})
+    lab.cluster.ready(namespace, "none")
+    look = "find / -xdev -name '*nvidia*' -o -name 'libcuda*'; ls /dev; mknod /tmp/gpu c 195 0 2>&1"
+    said = lab.cluster.run_in(namespace, "none", "sh", "-c", look).stdout.split()
+    assert "null" in said
+    assert [word for word in said if "nvidia" in word or "cuda" in word] == []
+    # Root of it cannot make itself one either.
+    assert said[-3:] == ["Operation", "not", "permitted"]
 
 
 def test_nvidias_feature_discovery_finds_what_the_labs_stand_in_says(
@@ -205,19 +212,6 @@ def test_nvidias_feature_discovery_finds_what_the_labs_stand_in_says(
     # It is asked for no strategy of MIG here, and says none where no GPU has any.
     assert played.pop("nvidia.com/mig.strategy") == "single"
     assert {key: found.get(key) for key in played} == played
-
-
-def test_a_pod_that_asks_for_none_has_nothing_of_a_driver(
-    offered: RootlessLab, namespace: str
-) -> None:
-    offered.cluster.pod(namespace, "none", "sleep 100000", container={"image": WITH_LIBC})
-    offered.cluster.ready(namespace, "none")
-    look = "find / -xdev -name '*nvidia*' -o -name 'libcuda*'; ls /dev; mknod /tmp/gpu c 195 0 2>&1"
-    said = offered.cluster.run_in(namespace, "none", "sh", "-c", look).stdout.split()
-    assert "null" in said
-    assert [word for word in said if "nvidia" in word or "cuda" in word] == []
-    # Root of it cannot make itself one either.
-    assert said[-3:] == ["Operation", "not", "permitted"]
 
 
 def test_without_a_driver_our_step_fails_and_with_it_puts_the_node_right(

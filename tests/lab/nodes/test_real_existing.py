@@ -42,7 +42,7 @@ GPUS = {f"/dev/nvidia{number}" for number in range(8)}
 CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
 LOOK = "ls -1 /dev/nvidia* 2>/dev/null; echo looked; sleep 100000"
 STEP_SECONDS = 450
-UUIDS = tuple(f"GPU-{n * 8}-{n * 4}-{n * 4}-{n * 4}-{n * 12}" for n in "123")
+UUIDS = gpu_layer.UUIDS
 DRIVER = "/usr/local/nvidia/driver"
 """Where the node has a driver whose NVML is a stand-in."""
 PLUGIN = {
