@@ -11,6 +11,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from string import Template
+
+import yaml
 
 from lab.control_plane import pki
 from lab.control_plane.commands import POD_RANGE
@@ -29,80 +32,28 @@ GROUPS = "/run/cilium/cgroupv2"
 _PINNED = "/sys/fs/bpf"
 _PLUGIN = "cilium-cni"
 
-_BOTH = {
-    "enable-ipv4": "true",
-    "enable-ipv6": "false",
-    "ipam": "kubernetes",
-    "identity-allocation-mode": "crd",
-    "enable-policy": "default",
-}
-_AGENT = {
-    "kube-proxy-replacement": "false",
-    "k8s-client-qps": "10",
-    "k8s-client-burst": "20",
-    # Nodes reach each other's pods by routes of the lab.
-    "routing-mode": "native",
-    "ipv4-native-routing-cidr": POD_RANGE,
-    "auto-direct-node-routes": "false",
-    # Addresses of pods are known in the whole lab; nothing beyond it can be reached.
-    "enable-ipv4-masquerade": "false",
-    "enable-ipv6-masquerade": "false",
-    "enable-l7-proxy": "true",
-    # There is no Envoy: of the rules that need a proxy only those about names are in force, which are the
-    # agent's own.
-    "external-envoy-proxy": "true",
-    "disable-envoy-version-check": "true",
-    "dnsproxy-enable-transparent-mode": "true",
-    "tofqdns-dns-reject-response-code": "refused",
-    "tofqdns-preallocate-identities": "true",
-    "enable-health-checking": "false",
-    "enable-endpoint-health-checking": "false",
-    "enable-hubble": "false",
-    "cni-exclusive": "false",
-    "cni-log-file": "/var/run/cilium/cilium-cni.log",
-    "bpf-root": _PINNED,
-    "cgroup-root": GROUPS,
-    "lib-dir": LIBRARY,
-    "procfs": "/proc",
-    "agent-health-port": "9879",
-    "monitor-aggregation": "medium",
-    # Tables for a lab and not for a cluster: several agents share one machine's memory.
-    "preallocate-bpf-maps": "false",
-    "bpf-map-dynamic-size-ratio": "0",
-    "bpf-ct-global-tcp-max": "8192",
-    "bpf-ct-global-any-max": "4096",
-    "bpf-nat-global-max": "8192",
-    "bpf-neigh-global-max": "8192",
-    "bpf-lb-map-max": "2048",
-    "bpf-policy-map-max": "2048",
-    "bpf-policy-stats-map-max": "1024",
-}
-_OPERATOR = {
-    "cilium-pod-namespace": "kube-system",
-    "cilium-pod-labels": "k8s-app=cilium",
-    "remove-cilium-node-taints": "true",
-    "set-cilium-node-taints": "true",
-    "set-cilium-is-up-condition": "true",
-    "operator-api-serve-addr": "127.0.0.1:9234",
-    "operator-prometheus-serve-addr": "127.0.0.1:9963",
-    "unmanaged-pod-watcher-interval": "0",
-}
+
+def _options(program: str, **own: str) -> list[str]:
+    text = Path(__file__).with_name("options.yaml").read_text()
+    places = {"pod_range": POD_RANGE, "pinned": _PINNED, "groups": GROUPS, "library": LIBRARY}
+    stated = yaml.safe_load(Template(text).substitute(places))
+    values = {**stated["both"], **stated[program], **own}
+    return [f"--{name}={value}" for name, value in sorted(values.items())]
 
 
 def agent(folder: str) -> list[str]:
     """The options of an agent; `folder` is the node's, in whatever words a pod has for it."""
     return _options(
-        _BOTH
-        | _AGENT
-        | {
+        "agent",
+        **{
             "k8s-kubeconfig-path": f"{folder}/{NAME}.kubeconfig",
             "write-cni-conf-when-ready": f"{folder}/net.d/05-cilium.conflist",
-        }
+        },
     )
 
 
 def operator(folder: str) -> list[str]:
-    return _options(_BOTH | _OPERATOR | {"k8s-kubeconfig-path": f"{folder}/{NAME}.kubeconfig"})
+    return _options("operator", **{"k8s-kubeconfig-path": f"{folder}/{NAME}.kubeconfig"})
 
 
 def write(
@@ -130,7 +81,3 @@ def mounts(cgroup: str) -> dict[str, tuple[str, ...]]:
     if (top / "cgroup.procs").exists():
         found[GROUPS] = ("--bind", str(top / cgroup))
     return found
-
-
-def _options(values: Mapping[str, str]) -> list[str]:
-    return [f"--{name}={value}" for name, value in sorted(values.items())]

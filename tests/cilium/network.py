@@ -9,13 +9,11 @@ from typing import Any
 
 from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
-from lab.images.names import BUSYBOX
 from lab.nodes import dns, objects
 from lab.nodes.doors import Doors
 from lab.nodes.folder import RealNodeFolder
 from lab.nodes.links import Switch
 from lab.nodes.network import NetworkPlan
-from lab.nodes.objects import LABEL
 from lab.nodes.pod_network import Node, PodNetwork
 from lab.tools import Report, ensure
 from tests.cilium import agents
@@ -24,9 +22,6 @@ from tests.cilium import programs as cilium_programs
 
 CONFIGURATION = "coredns"
 """Name of the ConfigMap with the Corefile."""
-_LABELS = {"k8s-app": dns.SERVICE}
-_PROGRAMS = "/programs"
-_REPLICAS = 2
 _ZONES = f"{dns.DOMAIN} in-addr.arpa ip6.arpa"
 COREFILE = f"""\
 {_ZONES} {{
@@ -47,75 +42,24 @@ COREFILE = f"""\
 Object = dict[str, Any]
 
 
-def declare_names(api: KubeApi, token: str, tools: Mapping[str, Path]) -> None:
+def declare_names(api: KubeApi, pods: Object) -> None:
     """All of it; a Corefile that is there already is left as it is."""
-    for manifest in (*dns.rights(), _account(), _service()):
+    service = dns.service()
+    del service["spec"]["internalTrafficPolicy"]
+    service["spec"]["selector"] = {"k8s-app": dns.SERVICE}
+    account = {"name": dns.NAME, "namespace": dns.NAMESPACE}
+    for manifest in (*dns.rights(), _core("ServiceAccount", account), service):
         api.apply(manifest)
     # What somebody has written into it is theirs.
-    if (
-        api.request("GET", f"/api/v1/namespaces/{dns.NAMESPACE}/configmaps/{CONFIGURATION}")[0]
-        == 404
-    ):
-        api.create(_configuration())
-    api.apply(_pods(token, tools["coredns"].parent))
+    path = f"/api/v1/namespaces/{dns.NAMESPACE}/configmaps/{CONFIGURATION}"
+    if api.request("GET", path)[0] == 404:
+        metadata = {"name": CONFIGURATION, "namespace": dns.NAMESPACE}
+        api.create(_core("ConfigMap", metadata, data={"Corefile": COREFILE}))
+    api.apply(pods)
 
 
-def _account() -> Object:
-    metadata = {"name": dns.NAME, "namespace": dns.NAMESPACE}
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
-
-
-def _service() -> Object:
-    made = dns.service()
-    del made["spec"]["internalTrafficPolicy"]
-    made["spec"]["selector"] = _LABELS
-    return made
-
-
-def _configuration() -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": CONFIGURATION, "namespace": dns.NAMESPACE},
-        "data": {"Corefile": COREFILE},
-    }
-
-
-def _pods(token: str, programs: Path) -> Object:
-    container = {
-        "name": dns.NAME,
-        "image": BUSYBOX,
-        "command": [f"{_PROGRAMS}/coredns", "-conf", "/etc/coredns/Corefile"],
-        "readinessProbe": {"tcpSocket": {"port": dns.PORT}, "periodSeconds": 1},
-        "volumeMounts": [
-            {"name": "programs", "mountPath": _PROGRAMS, "readOnly": True},
-            {"name": "configuration", "mountPath": "/etc/coredns", "readOnly": True},
-        ],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": dns.NAME, "namespace": dns.NAMESPACE, "labels": _LABELS},
-        "spec": {
-            "replicas": _REPLICAS,
-            "selector": {"matchLabels": _LABELS},
-            "template": {
-                "metadata": {"labels": _LABELS},
-                "spec": {
-                    "serviceAccountName": dns.NAME,
-                    "priorityClassName": "system-cluster-critical",
-                    "terminationGracePeriodSeconds": 1,
-                    "nodeSelector": {LABEL: token},
-                    "tolerations": [{"operator": "Exists"}],
-                    "containers": [container],
-                    "volumes": [
-                        {"name": "programs", "hostPath": {"path": str(programs)}},
-                        {"name": "configuration", "configMap": {"name": CONFIGURATION}},
-                    ],
-                },
-            },
-        },
-    }
+def _core(kind: str, metadata: Object, **more: Any) -> Object:
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **more}
 
 
 @dataclass(slots=True)
@@ -148,8 +92,9 @@ class Cilium:
         return agents.mounts(cgroup)
 
     def declare(self, api: KubeApi) -> None:
-        cilium_objects.declare(api, self.token, self.folder, self._programs, self._address)
-        declare_names(api, self.token, self._programs)
+        made = cilium_objects.manifests(self.token, self.folder, self._programs, self._address)
+        cilium_objects.declare(api, made)
+        declare_names(api, made["names"])
 
     def configure(self, _folder: RealNodeFolder, _pods: str, /) -> bool:
         """The agent does it, once it serves pods."""

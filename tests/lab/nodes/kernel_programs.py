@@ -8,8 +8,9 @@ import os
 import platform
 import socket
 import struct
-import threading
-from pathlib import Path
+from contextlib import closing
+
+from lab.hosts.network import Network
 
 _CALL = {"x86_64": 321, "aarch64": 280}
 _NEXT = 11
@@ -19,7 +20,6 @@ _QUERY = 16
 _PACKETS = (46, 47)
 """What comes in and what goes out at an interface."""
 _MOST = 64
-_CLONE_NEWNET = 0x40000000
 _SIZE = 232
 _NAME = slice(64, 80)
 """Of a program's name in its `struct bpf_prog_info`."""
@@ -46,20 +46,13 @@ def attached(pid: int) -> set[int]:
 
     None where the kernel attaches them in a way of before version 6.6, which cannot be asked.
     """
-    found: list[set[int]] = []
 
-    def look() -> None:
-        with Path(f"/proc/{pid}/ns/net").open("rb") as space:
-            _enter(space.fileno())
+    def look() -> set[int]:
         indexes = [index for index, _ in socket.if_nameindex()]
-        found.append({n for index in indexes for kind in _PACKETS for n in _at(index, kind)})
+        return {n for index in indexes for kind in _PACKETS for n in _at(index, kind)}
 
-    # Of a thread of its own: a network is entered for good.
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    (numbers,) = found
-    return numbers
+    with closing(Network(pid)) as network:
+        return network._inside(look)
 
 
 def _at(interface: int, kind: int) -> list[int]:
@@ -72,14 +65,6 @@ def _at(interface: int, kind: int) -> list[int]:
             return []
         raise
     return list(numbers[: struct.unpack_from("I", answer, 24)[0]])
-
-
-def _enter(space: int) -> None:
-    """Enter a network, which Python itself can from 3.12 on."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(space, _CLONE_NEWNET) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 def _next(number: int) -> int | None:
