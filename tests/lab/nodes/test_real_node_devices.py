@@ -25,9 +25,7 @@ pytestmark = REAL_NODE
 @pytest.fixture(scope="module")
 def gpus(kube_api: KubeCluster) -> Iterator[RealGpus]:
     programs = images.caas(f"docker.io/{IMAGE}", print)
-    with real_lab(
-        kube_api, 1, devices=lambda _: fake_devices(), archives=[programs.archive]
-    ) as lab:
+    with real_lab(kube_api, 1, devices=fake_devices(), archives=[programs.archive]) as lab:
         namespace = f"test-{lab.token}"
         lab.kubectl("create", "namespace", namespace)
         account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
