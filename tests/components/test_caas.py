@@ -3,7 +3,6 @@
 from typing import Any
 
 import pulumi
-import pytest
 
 from components.caas.tenancy import Tenant
 from gpuclusters.tenancy import isolation
@@ -23,11 +22,6 @@ def tenant_args(**changes: Any) -> dict[str, Any]:
         ),
     }
     return {**values, **changes}
-
-
-@pytest.fixture(params=[False, True], ids=["up", "preview"])
-def preview(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
 
 
 def test_a_tenant_pulls_with_a_secret_of_its_own_namespace(preview: bool) -> None:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 
 from components.caas.gpu_host import (
     GpuHost,
@@ -62,11 +61,6 @@ def host_args(
 
 def declared(*, preview: bool = False, **changes: Any) -> Recorder:
     return record(lambda: GpuHost("hgx-01", **host_args(**changes)), preview=preview)
-
-
-@pytest.fixture(params=[False, True], ids=["up", "preview"])
-def preview(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
 
 
 def test_where_leases_and_rke2_have_the_say_there_is_less(preview: bool) -> None:

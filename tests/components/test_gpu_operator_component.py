@@ -15,11 +15,6 @@ from gpuclusters.gpu_operator import objects
 from tests.components.recorder import Recorder, record
 
 
-@pytest.fixture(params=[False, True], ids=["up", "preview"])
-def preview(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 def args(**changes: Any) -> dict[str, Any]:
     values: dict[str, Any] = {
         "cluster": "gpus",

@@ -19,11 +19,6 @@ VOLUME = TenantVolume(
 )
 
 
-@pytest.fixture(params=[False, True], ids=["up", "preview"])
-def preview(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 @pytest.mark.parametrize("mounter", Mounter)
 def test_a_volume_can_be_claimed_in_its_tenants_namespace_alone(
     preview: bool, mounter: Mounter

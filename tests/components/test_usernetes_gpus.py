@@ -1,18 +1,13 @@
-"""The device plugin and the proof of a rootless cluster as declared, and as their providers see them."""
+"""The device plugin of a rootless cluster as declared."""
 
-import importlib
 from typing import Any
-
-import pytest
 
 from components.usernetes import GpuPlugin
 from gpuclusters.compat.usernetes_versions import version_set
-from gpuclusters.proof.model import LadderInputs
-from gpuclusters.proof.resource import PluginGateProvider, TrainingProof, TrainingProofProvider
+from gpuclusters.proof.resource import PluginGateProvider
 from tests.components.recorder import Recorder, record
 
 NODES = {"a": 2, "b": 2}
-IMAGE = f"registry.example.com/train@sha256:{'a' * 64}"
 
 
 def plugin(**changes: Any) -> Recorder:
@@ -23,19 +18,6 @@ def plugin(**changes: Any) -> Recorder:
         "nodes": NODES,
     }
     return record(lambda: GpuPlugin("gpus", **(args | changes)))
-
-
-def proof(**changes: Any) -> Recorder:
-    args: dict[str, Any] = {
-        "cluster": "v100",
-        "kubeconfig": "clusters: []",
-        "rung": 9,
-        "nodes": [{"name": name, "gpus": gpus} for name, gpus in NODES.items()],
-        "training": {"image": IMAGE},
-        "versions": {"driver": "580.159.04"},
-        "programs": "a" * 64,
-    }
-    return record(lambda: TrainingProof("proof", **(args | changes)))
 
 
 def of(recorder: Recorder, kind: str) -> dict[str, Any]:
@@ -64,46 +46,8 @@ def test_the_exporter_comes_only_where_it_is_wanted() -> None:
     assert service["spec"]["selector"] == made["spec"]["selector"]["matchLabels"]
 
 
-def test_the_gate_takes_what_the_component_declares_and_tells_of_drift() -> None:
-    inputs, provider = of(plugin(), ":PluginGate"), PluginGateProvider()
-    assert provider.check({}, inputs).failures == []
+def test_the_gate_waits_for_the_nodes_that_are_declared() -> None:
+    inputs = of(plugin(), ":PluginGate")
+    assert PluginGateProvider().check({}, inputs).failures == []
     assert inputs["expected"] == NODES
-    assert not provider.diff("v100/device-plugin", inputs | {"drift": []}, inputs).changes
-    assert provider.diff(
-        "v100/device-plugin", inputs | {"drift": [{"code": "gpu.plugin"}]}, inputs
-    ).changes
     assert of(plugin(), ":RuntimeClass")["handler"] == "nvidia"
-
-
-def test_the_inputs_of_the_proof_are_the_ladders() -> None:
-    inputs = of(proof(rung_seconds=60), "gpu-clusters:gpu:TrainingProof")
-    assert TrainingProofProvider().check({}, inputs).failures == []
-    wanted = LadderInputs.model_validate(inputs, by_name=True)
-    assert wanted.rung_seconds == 60
-    assert not TrainingProofProvider().diff("v100/ladder", inputs, inputs).changes
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"versions": {"driver": "580.178.04"}},
-        {"nodes": [{"name": "a", "gpus": 2}]},
-        {"training": {"image": IMAGE, "epochs": 8}},
-    ],
-)
-def test_other_versions_nodes_or_training_climb_again_in_place(changes: dict[str, Any]) -> None:
-    before, after = of(proof(), "gpu:TrainingProof"), of(proof(**changes), "gpu:TrainingProof")
-    difference = TrainingProofProvider().diff("v100/ladder", before, after)
-    assert difference.changes
-    assert difference.replaces == []
-
-
-def test_a_refresh_that_finds_another_node_is_a_difference() -> None:
-    inputs, provider = of(proof(), "gpu:TrainingProof"), TrainingProofProvider()
-    assert not provider.diff("v100/ladder", inputs | {"stale": []}, inputs).changes
-    assert provider.diff("v100/ladder", inputs | {"stale": ["a: uid"]}, inputs).changes
-
-
-def test_declaring_does_not_load_the_client_of_clusters() -> None:
-    module = importlib.import_module("gpuclusters.proof.resource")
-    assert not hasattr(module, "PatientObjects")
