@@ -2,7 +2,6 @@
 
 from typing import Any
 
-
 from components.caas.gpu_host import (
     GpuHost,
     HostPreparation,

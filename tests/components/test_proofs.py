@@ -57,7 +57,7 @@ def test_what_is_declared_is_taken_and_done_again_only_when_a_refresh_saw_someth
     inputs, asked = declared(kind), provider(kind)
     assert asked.check({}, inputs).failures == []
     assert not asked.diff("prod/it", inputs, inputs).changes
-    assert not asked.diff("prod/it", inputs | dict.fromkeys(seen, []), inputs).changes
+    assert not asked.diff("prod/it", inputs | {key: [] for key in seen}, inputs).changes
     assert asked.diff("prod/it", inputs | seen, inputs).changes
 
 

@@ -79,17 +79,18 @@ def test_the_kubeconfig_is_known_when_the_tunnel_is_open_and_it_stays_open(opene
 
 
 @pytest.mark.parametrize(
-    "access",
-    [ApiAccess(through="address", address="api.example.com"), ApiAccess(through="loopback")],
-    ids=["address", "loopback"],
+    ("access", "kubeconfig"),
+    [
+        (ApiAccess(through="address", address="api.example.com"), "clusters: []"),
+        (ApiAccess(through="loopback"), "clusters: []"),
+        (ApiAccess(through="tunnel", local_port=16443), ""),
+    ],
+    ids=["address", "loopback", "no cluster"],
 )
-def test_an_api_that_is_reached_without_one_gets_none(opened: Calls, access: ApiAccess) -> None:
-    assert _reached(access, "clusters: []") == ["clusters: []"]
-    assert opened == []
-
-
-def test_without_a_cluster_nothing_is_opened(opened: Calls) -> None:
-    assert _reached(ApiAccess(through="tunnel", local_port=16443), "") == [""]
+def test_where_there_is_nothing_to_tunnel_to_nothing_is_opened(
+    opened: Calls, access: ApiAccess, kubeconfig: str
+) -> None:
+    assert _reached(access, kubeconfig) == [kubeconfig]
     assert opened == []
 
 

@@ -10,9 +10,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.fixtures.loopback import Answering, serving
 
 TOKEN = "a-token-for-the-double"
 _PATH = re.compile(r"/compute/v1/projects/(?P<project>[^/]+)/?(?P<rest>.*)")
@@ -80,31 +81,22 @@ class Cloud:
         ]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     cloud: Cloud
 
-    def log_message(self, *_args: Any) -> None:
-        """Quiet."""
-
     def do_GET(self) -> None:
-        self._answer("GET")
-
-    def do_POST(self) -> None:
-        self._answer("POST")
-
-    def do_DELETE(self) -> None:
-        self._answer("DELETE")
-
-    def _answer(self, method: str) -> None:
         size = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(size) or b"{}") if size else {}
+        body = json.loads(self.rfile.read(size)) if size else {}
         with self.cloud.lock:
-            status, answer = self._decide(method, body)
-        data = b"<html>proxy" if self.cloud.nonsense else json.dumps(answer).encode()
+            status, answer = self._decide(self.command, body)
+        if not self.cloud.nonsense:
+            self.answer(status, answer)
+            return
         self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(b"<html>proxy")
+
+    do_POST = do_DELETE = do_GET
 
     def _decide(self, method: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         parts = urlsplit(self.path)
@@ -206,13 +198,6 @@ def compute_double() -> Iterator[Cloud]:
     """A running double; its `url` is what `gcp:computeCustomEndpoint` is set to."""
     cloud = Cloud()
     handler = type("Handler", (_Handler,), {"cloud": cloud})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    cloud.url = f"http://127.0.0.1:{server.server_port}/compute/v1/"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(handler) as url:
+        cloud.url = f"{url}/compute/v1/"
         yield cloud
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

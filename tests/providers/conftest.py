@@ -51,3 +51,9 @@ def host(hosts: Callable[..., list[SimulatedHost]]) -> SimulatedHost:
     """One simulated machine with an HGX H100 board."""
     (made,) = hosts()
     return made
+
+
+@pytest.fixture
+def provider(host: SimulatedHost, start_provider: StartProvider) -> ProviderProcess:
+    """The process that knows that machine's key."""
+    return start_provider(host)

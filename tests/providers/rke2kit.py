@@ -15,26 +15,27 @@ from gpuclusters.rke2.resource import Rke2NodeProvider
 from lab.hosts.rke2 import rke2_release
 from lab.hosts.rke2.rke2_cluster import Clusters
 from tests.fixtures.hosts import SimulatedHost
-from tests.providers.provider_process import Made, ProviderProcess
+from tests.providers.cluster_kit import Nodes
+from tests.providers.provider_process import ProviderProcess
 
 V35, V36, V37 = "v1.35.7+rke2r1", "v1.36.3+rke2r1", "v1.37.1+rke2r1"
 SERVER_TOKEN, AGENT_TOKEN = "server-token-of-this-test", "agent-token-of-this-test"
 
 
-class Cluster:
+class Cluster(Nodes):
     """Hosts, and what each of them must be."""
+
+    kind = Rke2NodeProvider
 
     def __init__(
         self, hosts: Sequence[SimulatedHost], provider: ProviderProcess, *, servers: int = 1
     ) -> None:
+        super().__init__(provider)
         self.hosts = {host.name: host for host in hosts}
         self.servers = list(hosts[:servers])
-        self.provider = provider
         self.address = f"{hosts[0].name}.test"
-        self.made: dict[str, Made] = {}
 
     def inputs(self, host: SimulatedHost, **changes: Any) -> dict[str, Any]:
-        """The inputs of one host."""
         first, is_server = host is self.servers[0], host in self.servers
         role = Role.SERVER if is_server else Role.AGENT
         version = changes.get("version", V35)
@@ -62,24 +63,6 @@ class Cluster:
             **({"agent_token": AGENT_TOKEN} if is_server else {}),
             **changes,
         }
-
-    def create(self, host: SimulatedHost, **changes: Any) -> Made:
-        """Join."""
-        made = self.provider.create(Rke2NodeProvider, self.inputs(host, **changes))
-        self.made[host.name] = made
-        return made
-
-    def update(self, host: SimulatedHost, **changes: Any) -> Made:
-        """Bring it to other inputs."""
-        made = self.provider.update(
-            Rke2NodeProvider, self.made[host.name], self.inputs(host, **changes)
-        )
-        self.made[host.name] = made
-        return made
-
-    def delete(self, host: SimulatedHost) -> None:
-        """Take it out."""
-        self.provider.delete(Rke2NodeProvider, self.made[host.name])
 
     def nodes(self) -> dict[str, Any]:
         """Nodes of the API, by name."""

@@ -9,8 +9,7 @@ import yaml
 from gpuclusters.cdi.resource import CdiSpecProvider
 from tests.fixtures.cdi_rules import faults_in
 from tests.fixtures.hosts import SimulatedHost
-from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import StepFailed
+from tests.providers.provider_process import ProviderProcess, StepFailed
 
 PATH = "/etc/cdi/nvidia.com-pgpu.json"
 GPUS = {"1": "86", "2": "b8", "3": "87", "4": "bb", "5": "0f", "6": "41", "7": "10", "8": "44"}
@@ -41,9 +40,8 @@ def group_of(host: SimulatedHost, address: str) -> str:
 
 
 def test_a_spec_names_the_vfio_group_of_each_gpu(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     made = provider.create(CdiSpecProvider, wanted(host))
     assert made.id == f"{host.name}:{PATH}"
     assert made.outputs["qualified_names"] == [f"nvidia.com/pgpu={n}" for n in range(1, 9)]
@@ -67,13 +65,11 @@ def test_a_spec_names_the_vfio_group_of_each_gpu(
     assert not provider.diff(CdiSpecProvider, made.outputs, fewer).changes
     provider.delete(CdiSpecProvider, made)
     assert not host.path(PATH).exists()
-    provider.delete(CdiSpecProvider, made)
 
 
 def test_a_file_of_ours_from_an_interrupted_run_is_taken_on_even_when_the_inputs_changed(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     provider.create(CdiSpecProvider, wanted(host))
     made = provider.create(CdiSpecProvider, wanted(host, "12"))
     assert [d["name"] for d in on_host(host)["devices"]] == ["1", "2"]
@@ -81,9 +77,8 @@ def test_a_file_of_ours_from_an_interrupted_run_is_taken_on_even_when_the_inputs
 
 
 def test_a_file_without_our_mark_is_refused_kept_and_adopted_only_if_it_hands_out_the_same(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     host.path(PATH).parent.mkdir(parents=True, exist_ok=True)
     host.path(PATH).write_text(json.dumps(FOREIGN))
     with pytest.raises(StepFailed, match=r"the file is not ours.*adopt"):
@@ -132,9 +127,8 @@ def same_by_hand(host: SimulatedHost) -> dict[str, Any]:
 
 
 def test_drift_is_named_by_a_refresh_and_put_back(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     made = provider.create(CdiSpecProvider, wanted(host))
     assert provider.read(CdiSpecProvider, made).outputs == made.outputs
 
@@ -158,9 +152,8 @@ def test_drift_is_named_by_a_refresh_and_put_back(
 
 
 def test_a_file_that_says_nothing_any_more_leaves_a_state_that_can_be_worked_with(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     made = provider.create(CdiSpecProvider, wanted(host))
     host.path(PATH).write_text("{}")
     live = provider.read(CdiSpecProvider, made)

@@ -29,9 +29,16 @@ def machine(
 
 
 @pytest.fixture(scope="module")
-def three(hosts_pool: Any) -> list[SimulatedHost]:
+def shared(hosts_pool: Any) -> list[SimulatedHost]:
     made: list[SimulatedHost] = hosts_pool.add(3, "supermicro-hgx-h100")
     return made
+
+
+@pytest.fixture
+def three(shared: list[SimulatedHost]) -> Iterator[list[SimulatedHost]]:
+    yield shared
+    for host in shared:
+        host.clear_faults()
 
 
 @pytest.fixture(autouse=True)
@@ -47,11 +54,7 @@ def test_each_machine_says_what_is_wrong_with_it(three: list[SimulatedHost]) -> 
     strange.inject(faults.WrongHostKey())
     for host in three:
         host.forget()
-    try:
-        found = list(machines([machine(h) for h in three], well.client_key.read_text()))
-    finally:
-        broken.clear_faults()
-        strange.clear_faults()
+    found = list(machines([machine(h) for h in three], well.client_key.read_text()))
     by_area = {d.area: [(x.level, x.id) for x in found if x.area == d.area] for d in found}
     assert by_area == {
         "credentials": [(Level.OK, "")],
@@ -92,12 +95,8 @@ def test_what_the_fabric_manager_says_is_told_by_its_cause(
     three: list[SimulatedHost], fault: Any, name: str
 ) -> None:
     host = three[0]
-    running = machine(host, "127.0.0.1")
     host.inject(fault)
-    try:
-        found = list(machines([running], host.client_key.read_text()))
-    finally:
-        host.clear_faults()
+    found = list(machines([machine(host, "127.0.0.1")], host.client_key.read_text()))
     assert [d.id for d in found if d.level is Level.FAILURE] == [name]
 
 
@@ -121,15 +120,8 @@ def test_machines_that_are_silent_cost_one_attempt_each(
     monkeypatch.setattr(ssh_connect, "LOGIN_TIMEOUT_SECONDS", 0.2)
     with ExitStack() as stack:
         silent = [stack.enter_context(nobody_speaks()) for _ in range(5)]
-        found = list(
-            machines(
-                [
-                    machine(host, host=f"silent-{n}", port=port)
-                    for n, (port, _server) in enumerate(silent)
-                ],
-                host.client_key.read_text(),
-            )
-        )
+        looks = [machine(host, host=f"silent-{n}", port=p) for n, (p, _) in enumerate(silent)]
+        found = list(machines(looks, host.client_key.read_text()))
         assert [d.id for d in found[1:]] == ["remote.unreachable"] * 5
         assert [guests(server) for _, server in silent] == [1] * 5
 

@@ -15,6 +15,8 @@ from lab.hosts.model import USER
 from tests.fixtures.hosts import SimulatedHost
 from tests.unit.config.documents import base
 
+RKE2_FAULTS = (faults.PortTaken(port=9345), faults.GpuMissing(module=1))
+
 
 def section(kind: ClusterType, **changes: Any) -> Any:
     document = base(kind)
@@ -24,14 +26,14 @@ def section(kind: ClusterType, **changes: Any) -> Any:
     return parsed.section
 
 
-def rke2(name: str = "g1", **changes: Any) -> Look:
-    config = section(ClusterType.RKE2, **changes)
+def rke2(name: str) -> Look:
+    config = section(ClusterType.RKE2)
     assert isinstance(config, Rke2Config)
     return rke2_host(config, name)
 
 
-def usernetes(**changes: Any) -> Look:
-    config = section(ClusterType.USERNETES, account=USER, **changes)
+def usernetes() -> Look:
+    config = section(ClusterType.USERNETES, account=USER)
     assert isinstance(config, UsernetesConfig)
     return usernetes_host(config)
 
@@ -57,40 +59,35 @@ def v100(hosts_pool: Any) -> SimulatedHost:
     return host
 
 
-def test_a_bare_machine_of_rke2_is_well(a100: SimulatedHost) -> None:
-    assert said(a100, rke2("s1")) == [(Level.OK, "bare, can be prepared")]
-
-
-def test_a_bare_machine_with_gpus_says_what_up_puts_right_about_their_driver(
-    a100: SimulatedHost,
+@pytest.mark.parametrize(
+    ("name", "injected", "found"),
+    [
+        ("s1", (), [(Level.OK, "bare, can be prepared")]),
+        ("g1", (), [(Level.WARNING, "driver.nouveau")]),
+        ("s1", RKE2_FAULTS, [(Level.FAILURE, "rke2.port-in-use")]),
+        (
+            "g1",
+            RKE2_FAULTS,
+            [(Level.FAILURE, "driver.gpu-count"), (Level.WARNING, "driver.nouveau")],
+        ),
+    ],
+    ids=["server", "with GPUs", "server with faults", "GPUs with faults"],
+)
+def test_what_is_said_of_a_bare_machine_of_rke2(
+    a100: SimulatedHost, name: str, injected: tuple[Any, ...], found: list[tuple[Level, str]]
 ) -> None:
-    assert said(a100, rke2("g1")) == [(Level.WARNING, "driver.nouveau")]
-
-
-def test_faults_of_a_machine_of_rke2_are_told_by_their_codes(a100: SimulatedHost) -> None:
-    a100.inject(faults.PortTaken(port=9345), faults.GpuMissing(module=1))
+    a100.inject(*injected)
     try:
-        assert said(a100, rke2("s1")) == [(Level.FAILURE, "rke2.port-in-use")]
-        assert said(a100, rke2("g1")) == [
-            (Level.FAILURE, "driver.gpu-count"),
-            (Level.WARNING, "driver.nouveau"),
-        ]
+        assert said(a100, rke2(name)) == found
     finally:
         a100.clear_faults()
 
 
-def test_a_machine_of_usernetes_that_can_be_prepared_is_well(v100: SimulatedHost) -> None:
+def test_what_is_said_of_a_machine_of_usernetes(v100: SimulatedHost) -> None:
     fine = [(Level.OK, "driver 580.178.04, 4 GPUs, can be prepared")]
     assert said(v100, usernetes()) == fine
-
-
-def test_faults_of_a_machine_of_usernetes_are_told_by_their_codes(v100: SimulatedHost) -> None:
     v100.inject(faults.OpenKernelModule(), faults.PortTaken(port=6443))
-    try:
-        found = said(v100, usernetes())
-    finally:
-        v100.clear_faults()
-    assert sorted(found) == [
+    assert sorted(said(v100, usernetes())) == [
         (Level.FAILURE, "driver.modules-unfit"),
         (Level.FAILURE, "rootless.port-taken"),
     ]

@@ -7,8 +7,7 @@ import pytest
 from gpuclusters.fabric.resource import FabricPartitionsProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
-from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import StepFailed
+from tests.providers.provider_process import ProviderProcess, StepFailed
 
 SINGLES, PAIRS = list(range(7, 15)), [3, 4, 5, 6]
 GPUS = {
@@ -28,9 +27,8 @@ def wanted(host: SimulatedHost, partitions: Any, **changes: Any) -> dict[str, An
 
 
 def test_a_layout_becomes_another_one_in_place_and_goes_away(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     made = provider.create(FabricPartitionsProvider, wanted(host, SINGLES))
     assert made.id == f"{host.name}/board-0"
     assert host.active_partitions() == made.outputs["active"] == SINGLES
@@ -48,13 +46,11 @@ def test_a_layout_becomes_another_one_in_place_and_goes_away(
     assert host.active_partitions() == SINGLES
     provider.delete(FabricPartitionsProvider, made)
     assert host.active_partitions() == []
-    provider.delete(FabricPartitionsProvider, made)
 
 
 def test_a_partition_in_use_is_never_deactivated_and_nothing_else_is_touched(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     made = provider.create(FabricPartitionsProvider, wanted(host, SINGLES))
     host.set_partition_in_use(9, "vm-acme")
     for act in (
@@ -76,9 +72,8 @@ def test_a_partition_in_use_is_never_deactivated_and_nothing_else_is_touched(
 
 
 def test_a_deactivation_by_hand_shows_after_a_refresh_and_is_put_back(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     made = provider.create(FabricPartitionsProvider, wanted(host, PAIRS))
     host.sudo("fmpm -d 4")
     live = provider.read(FabricPartitionsProvider, made)
@@ -89,10 +84,9 @@ def test_a_deactivation_by_hand_shows_after_a_refresh_and_is_put_back(
 
 
 def test_what_a_failed_gpu_takes_along_is_reported_and_refused_where_it_is_wanted(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
     host.inject(faults.PartitionUnsupported(module=8), faults.LinksDegraded(module=2, available=9))
-    provider = start_provider(host)
     made = provider.create(FabricPartitionsProvider, wanted(host, [1]))
     unsupported, links = made.outputs["warnings"]
     assert "partitions 0, 2, 6, 14 are not supported at the moment because GPUs 8" in unsupported
@@ -105,9 +99,8 @@ def test_what_a_failed_gpu_takes_along_is_reported_and_refused_where_it_is_wante
 
 
 def test_a_change_of_any_size_takes_three_round_trips_on_one_connection(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     made = provider.create(FabricPartitionsProvider, wanted(host, SINGLES))
     host.forget()
     provider.update(FabricPartitionsProvider, made, wanted(host, PAIRS))
@@ -118,9 +111,8 @@ def test_a_change_of_any_size_takes_three_round_trips_on_one_connection(
 
 
 def test_a_gpu_that_a_lease_has_just_marked_stops_the_change_before_its_first_step(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     made = provider.create(FabricPartitionsProvider, wanted(host, SINGLES))
     host.sudo(f"mkdir -p /run/gpu-clusters-leases/{GPUS['8']}")
     with pytest.raises(StepFailed, match=r"deactivate partition 14 \(GPUs 8\): a lease"):

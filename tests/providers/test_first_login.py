@@ -1,7 +1,6 @@
 """Waiting for a machine that was just made: as long as it starts, and no longer than it makes sense."""
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,9 @@ SCRIPT = Path(__file__).resolve().parents[2] / "gpuclusters/gcp/scripts/first-lo
 DONE = Completed(0, b"", "")
 REFUSED = UnreachableError("gpu-1", "wait", "Connection refused", "check that the host is up")
 NO_ACCOUNT = DeniedError("gpu-1", "wait", "user ubuntu is not let in", "add its key")
+
+ANOTHER_KEY = HostKeyMismatchError("gpu-1", "wait", "the host shows another key", "compare")
+SET_UP_FAILED = Completed(1, b"", "cloud-init ended with an error:\nstatus: error\n")
 
 
 class Booting(SshHost):
@@ -57,18 +59,21 @@ def test_a_machine_that_never_comes_is_given_up_with_the_last_reason(error: Exce
     assert clock.time < 60
 
 
-def test_another_host_key_is_not_waited_for() -> None:
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        (ANOTHER_KEY, HostKeyMismatchError, "the host shows another key"),
+        (SET_UP_FAILED, CommandFailedError, "cloud-init ended with an error"),
+    ],
+    ids=["another host key", "its set-up failed"],
+)
+def test_what_does_not_get_better_is_not_waited_for(
+    answer: Completed | Exception, kind: type[Exception], said: str
+) -> None:
     clock = Waiting()
-    shown = HostKeyMismatchError("gpu-1", "wait", "the host shows another key", "compare")
-    with pytest.raises(HostKeyMismatchError):
-        wait_until_ready(Booting(shown, DONE), clock, 600)
+    with pytest.raises(kind, match=said):
+        wait_until_ready(Booting(answer, DONE), clock, 600)
     assert clock.time == 0
-
-
-def test_a_set_up_that_failed_says_what_cloud_init_says() -> None:
-    failed = Completed(1, b"", "cloud-init ended with an error:\nstatus: error\n")
-    with pytest.raises(CommandFailedError, match="cloud-init ended with an error"):
-        wait_until_ready(Booting(failed), Waiting(), 600)
 
 
 def test_a_machine_is_reached_over_ssh(host: SimulatedHost, start_provider: StartProvider) -> None:
@@ -82,31 +87,19 @@ def test_a_machine_is_reached_over_ssh(host: SimulatedHost, start_provider: Star
     process.delete(FirstLoginProvider, made)
 
 
-@pytest.fixture
-def cloud_init(tmp_path: Path) -> Callable[[int], subprocess.CompletedProcess[str]]:
-    def run(code: int) -> subprocess.CompletedProcess[str]:
-        program = tmp_path / "cloud-init"
-        program.write_text(
-            f'#!/bin/sh\n[ "$2" = --wait ] && exit {code}\necho "errors: [no mirror]"\n'
-        )
-        program.chmod(0o755)
-        return subprocess.run(
-            ["sh", "-s"],
-            input=SCRIPT.read_text(),
-            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-
-    return run
-
-
 @pytest.mark.parametrize(("code", "status"), [(0, 0), (2, 0), (1, 1)])
-def test_only_an_error_of_cloud_init_is_one(
-    cloud_init: Callable[[int], subprocess.CompletedProcess[str]], code: int, status: int
-) -> None:
-    done = cloud_init(code)
+def test_only_an_error_of_cloud_init_is_one(tmp_path: Path, code: int, status: int) -> None:
+    program = tmp_path / "cloud-init"
+    program.write_text(f'#!/bin/sh\n[ "$2" = --wait ] && exit {code}\necho "errors: [no mirror]"\n')
+    program.chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-s"],
+        input=SCRIPT.read_text(),
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == status
     assert ("errors: [no mirror]" in done.stderr) is bool(status)

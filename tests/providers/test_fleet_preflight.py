@@ -9,7 +9,7 @@ from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.fabric.table import Board
 from gpuclusters.preflight.model import expects_of
 from gpuclusters.preflight.resource import FleetPreflightProvider
-from lab.hosts import faults, injecting
+from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed
@@ -45,7 +45,7 @@ def test_findings_of_all_machines_come_together_and_only_news_is_judged(
     assert "Connection refused" in said
 
     for host in (one, two, three):
-        injecting.clear(host.folder, host.name)
+        host.clear_faults()
     inputs = wanted(one, two)
     made = provider.create(FleetPreflightProvider, inputs)
     assert made.id == "dev/fleet"

@@ -10,9 +10,11 @@ from gpuclusters.gcp.model import GcpMachineInputs, body
 from gpuclusters.gcp.resource import GcpMachineProvider, GcpQuotaProvider, SshHostKeyProvider
 from tests.providers.compute_double import TOKEN, Cloud, compute_double
 from tests.providers.provider_process import (
+    Difference,
     Made,
     Properties,
     ProviderProcess,
+    Read,
     StepFailed,
     provider_process,
 )
@@ -60,6 +62,15 @@ class World:
     def update(self, made: Made, **changes: Any) -> Made:
         return self.process.update(GcpMachineProvider, made, MACHINE | self.google | changes)
 
+    def diff(self, olds: Properties, **changes: Any) -> Difference:
+        return self.process.diff(GcpMachineProvider, olds, MACHINE | self.google | changes)
+
+    def delete(self, made: Made) -> None:
+        self.process.delete(GcpMachineProvider, made)
+
+    def read(self, made: Made) -> Read:
+        return self.process.read(GcpMachineProvider, made)
+
 
 @pytest.fixture(scope="module")
 def shared_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
@@ -76,7 +87,7 @@ def world(shared_world: World) -> World:
     return shared_world
 
 
-def test_a_machine_is_made_in_the_preferred_zone(world: World) -> None:
+def test_a_machine_is_made_in_the_preferred_zone_stays_and_goes(world: World) -> None:
     made = world.create()
     assert made.id == "p/lab-gpu-1"
     assert made.outputs["zone"] == A
@@ -87,6 +98,40 @@ def test_a_machine_is_made_in_the_preferred_zone(world: World) -> None:
     assert sent["scheduling"]["onHostMaintenance"] == "TERMINATE"
     assert sent["labels"] == {"team": "research", "gpu-clusters-owner": "gpu-clusters-lab"}
     assert "accessConfigs" not in sent["networkInterfaces"][0]
+    assert not world.diff(made.outputs).changes
+    other = "#cloud-config\nnew: version\n"
+    assert not world.diff(made.outputs, user_data=other).changes, (
+        "it is read at the first boot alone"
+    )
+
+    world.cloud.instances[(A, "lab-gpu-1")]["deletionProtection"] = True
+    with pytest.raises(StepFailed, match=f"in {A} is protected against deletion; write deletion-"):
+        world.delete(made)
+    world.update(made)
+    world.delete(made)
+    assert not world.cloud.instances
+    world.delete(made)  # gone already is done
+
+
+@pytest.mark.parametrize(
+    ("refused", "denied", "said"),
+    [
+        (("INVALID_USAGE", "Invalid value"), "", "another zone would say the same"),
+        (("INVALID", f"Invalid metadata: {USER_DATA}"), "", "Invalid metadata"),
+        (None, "Required 'compute.instances.list' permission", "give the account the role Compute Admin"),
+    ],
+    ids=["the machine", "its secrets", "the account"],
+)  # fmt: skip
+def test_what_another_zone_would_refuse_too_is_said_at_once_and_without_the_host_key(
+    world: World, refused: tuple[str, str] | None, denied: str, said: str
+) -> None:
+    world.cloud.denied = denied
+    if refused:
+        world.cloud.refuses[A] = refused
+    with pytest.raises(StepFailed, match=said) as failed:
+        world.create()
+    assert world.cloud.inserts() == ([A] if refused else [])
+    assert "very-secret-host-key" not in str(failed.value) + world.process.stderr.read_text()
 
 
 @pytest.mark.parametrize(
@@ -117,13 +162,6 @@ def test_when_no_zone_has_room_each_says_why(
     assert world.create().outputs["zone"] == A
 
 
-def test_what_is_wrong_with_the_machine_is_not_tried_in_the_next_zone(world: World) -> None:
-    world.cloud.refuses[A] = ("INVALID_USAGE", "Invalid value for field 'resource.disks'")
-    with pytest.raises(StepFailed, match="another zone would say the same"):
-        world.create()
-    assert world.cloud.inserts() == [A]
-
-
 def test_a_step_that_was_interrupted_finds_what_it_made(world: World) -> None:
     world.cloud.begins.append("lab-gpu-1")
     with pytest.raises(StepFailed):
@@ -143,7 +181,7 @@ def test_a_machine_of_somebody_else_is_left_alone(
     with pytest.raises(StepFailed, match=f"a machine of that name in {C}, and it {whose}"):
         world.create()
     assert not world.cloud.inserts()
-    world.process.delete(GcpMachineProvider, Made("p/lab-gpu-1", MACHINE | world.google))
+    world.delete(Made("p/lab-gpu-1", MACHINE | world.google))
     assert (C, "lab-gpu-1") in world.cloud.instances
 
 
@@ -153,16 +191,6 @@ def test_a_machine_that_is_there_twice_is_a_refusal(world: World) -> None:
         world.cloud.add(zone, {"name": "lab-gpu-1", "labels": labels})
     with pytest.raises(StepFailed, match=f"two machines of that name, in {A} and in {B}"):
         world.create()
-
-
-def test_the_second_preview_is_empty_and_a_new_version_of_the_boot_data_is_no_change(
-    world: World,
-) -> None:
-    made = world.create()
-    same = world.process.diff(GcpMachineProvider, made.outputs, MACHINE | world.google)
-    assert not same.changes
-    other = MACHINE | world.google | {"user_data": "#cloud-config\nnew: version\n"}
-    assert not world.process.diff(GcpMachineProvider, made.outputs, other).changes
 
 
 @pytest.mark.parametrize(
@@ -177,10 +205,7 @@ def test_the_second_preview_is_empty_and_a_new_version_of_the_boot_data_is_no_ch
 def test_what_makes_another_machine_of_it_is_a_replacement(
     world: World, change: Properties, replaced: str
 ) -> None:
-    made = Made("p/lab-gpu-1", MACHINE | world.google)
-    difference = world.process.diff(
-        GcpMachineProvider, made.outputs, MACHINE | world.google | change
-    )
+    difference = world.diff(MACHINE | world.google, **change)
     assert difference.replaces == [replaced]
     assert difference.delete_before_replace
 
@@ -190,12 +215,7 @@ def test_labels_tags_and_protection_change_in_place(world: World) -> None:
     live = world.cloud.instances[(A, "lab-gpu-1")]
     live["labels"]["goog-ops-agent-policy"] = "v2"
     change = {"labels": {"team": "ops"}, "tags": ["lab", "new"], "deletion_protection": True}
-    assert (
-        world.process.diff(
-            GcpMachineProvider, made.outputs, MACHINE | world.google | change
-        ).replaces
-        == []
-    )
+    assert world.diff(made.outputs, **change).replaces == []
     world.update(made, **change)
     assert live["labels"] == {
         "team": "ops",
@@ -206,62 +226,28 @@ def test_labels_tags_and_protection_change_in_place(world: World) -> None:
     assert live["deletionProtection"] is True
 
 
-def test_a_protected_machine_is_not_deleted(world: World) -> None:
-    made = world.create(deletion_protection=True)
-    with pytest.raises(StepFailed, match=f"in {A} is protected against deletion; write deletion-"):
-        world.process.delete(GcpMachineProvider, made)
-    assert world.cloud.instances
-
-
-def test_deleting_twice_is_fine(world: World) -> None:
-    made = world.create()
-    world.process.delete(GcpMachineProvider, made)
-    assert not world.cloud.instances
-    world.process.delete(GcpMachineProvider, made)
-
-
 def test_a_refresh_sees_what_changed_and_what_is_gone(world: World) -> None:
     made = world.create()
-    quiet = world.process.read(GcpMachineProvider, made)
-    assert not world.process.diff(GcpMachineProvider, quiet.outputs, MACHINE | world.google).changes
+    assert not world.diff(world.read(made).outputs).changes
     live = world.cloud.instances[(A, "lab-gpu-1")]
     live["labels"] = {"gpu-clusters-owner": "gpu-clusters-lab"}
     live["machineType"] = f"zones/{A}/machineTypes/n1-standard-4"
-    seen = world.process.read(GcpMachineProvider, made)
-    difference = world.process.diff(GcpMachineProvider, seen.outputs, MACHINE | world.google)
-    assert difference.replaces == ["machine_type"]
+    assert world.diff(world.read(made).outputs).replaces == ["machine_type"]
     world.cloud.instances.clear()
-    assert world.process.read(GcpMachineProvider, made).id == ""
+    assert world.read(made).id == ""
 
 
 def test_a_spot_machine_that_was_taken_back_is_started_again(world: World) -> None:
     spot = {"provisioning": "spot"}
     made = world.create(**spot)
     world.cloud.instances[(A, "lab-gpu-1")]["status"] = "TERMINATED"
-    seen = world.process.read(GcpMachineProvider, made)
-    assert world.process.diff(
-        GcpMachineProvider, seen.outputs, MACHINE | world.google | spot
-    ).changes
+    assert world.diff(world.read(made).outputs, **spot).changes
     world.cloud.refuses[A] = STOCK
     with pytest.raises(StepFailed, match=f"it is stopped in {A}, where its disk is, and does not"):
         world.update(made, **spot)
     world.cloud.refuses.clear()
     assert world.update(made, **spot).outputs["status"] == "RUNNING"
     assert world.cloud.inserts() == [A]
-
-
-def test_no_error_and_no_output_holds_the_host_key(world: World) -> None:
-    world.cloud.refuses[A] = ("INVALID", f"Invalid metadata: {USER_DATA}")
-    with pytest.raises(StepFailed) as failed:
-        world.create()
-    assert "very-secret-host-key" not in str(failed.value)
-    assert "very-secret-host-key" not in world.process.stderr.read_text()
-
-
-def test_an_account_that_may_not_is_told_which_role_it_needs(world: World) -> None:
-    world.cloud.denied = "Required 'compute.instances.list' permission for 'projects/p'"
-    with pytest.raises(StepFailed, match="give the account the role Compute Admin"):
-        world.create()
 
 
 @pytest.mark.parametrize(

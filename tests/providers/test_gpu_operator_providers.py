@@ -119,6 +119,7 @@ def test_an_archive_is_taken_only_with_its_checksum(
         ("gpu-operator", "", "neither a file or folder here nor in a repository"),
         ("oci://example.com/gpu-operator", "", "helm pull"),
         ("gpu-operator", "https://127.0.0.1:9/nvidia", "or give the chart as a file"),
+        (str(Path(__file__).parent), "", r"no clusterpolicies\.nvidia\.com"),
     ],
 )
 def test_a_chart_that_cannot_be_had_is_said_with_the_way_out(
@@ -131,13 +132,6 @@ def test_a_chart_that_cannot_be_had_is_said_with_the_way_out(
     inputs = crd_inputs(kube_api, reference, repository=repository, version="v26.7.0")
     with pytest.raises(StepFailed, match=problem):
         start_provider().create(GpuOperatorCrdsProvider, inputs)
-
-
-def test_a_folder_that_is_another_chart_is_refused(
-    kube_api: KubeCluster, start_provider: StartProvider, tmp_path: Path
-) -> None:
-    with pytest.raises(StepFailed, match=r"no clusterpolicies\.nvidia\.com"):
-        start_provider().create(GpuOperatorCrdsProvider, crd_inputs(kube_api, tmp_path))
 
 
 def test_a_refresh_finds_what_an_interrupted_run_left(

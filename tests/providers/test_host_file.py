@@ -12,7 +12,7 @@ from gpuclusters.host.resource import HostFileProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import UNKNOWN, StepFailed, provider_process
+from tests.providers.provider_process import ProviderProcess, StepFailed, provider_process
 
 PATH = "/etc/kubernetes/kubelet.conf.d/20-gpu.conf"
 
@@ -21,15 +21,15 @@ def wanted(host: SimulatedHost, **changes: Any) -> dict[str, Any]:
     return {"connection": host.connection, "path": PATH, "content": "a: 1\n"} | changes
 
 
-def test_a_file_lives_from_create_to_delete(
-    host: SimulatedHost, start_provider: StartProvider
-) -> None:
-    provider = start_provider(host)
+def test_a_file_lives_from_create_to_delete(host: SimulatedHost, provider: ProviderProcess) -> None:
     made = provider.create(HostFileProvider, wanted(host, mode="0640"))
     assert made.id == f"{host.name}:{PATH}"
     assert host.path(PATH).read_text() == "a: 1\n"
     assert host.path(PATH).stat().st_mode & 0o7777 == 0o640
     assert made.outputs["content"] == "a: 1\n"  # inputs are inside the outputs
+    before = host.path(PATH).stat().st_ino
+    assert provider.create(HostFileProvider, wanted(host, mode="0640")) == made
+    assert host.path(PATH).stat().st_ino == before
 
     news = wanted(host, content="a: 2\n", mode="0640")
     difference = provider.diff(HostFileProvider, made.outputs, news)
@@ -40,24 +40,11 @@ def test_a_file_lives_from_create_to_delete(
 
     provider.delete(HostFileProvider, made)
     assert not host.path(PATH).exists()
-    provider.delete(HostFileProvider, made)  # absent is done
-    assert provider.read(HostFileProvider, made).id == ""
-
-
-def test_a_rerun_of_create_changes_nothing(
-    host: SimulatedHost, start_provider: StartProvider
-) -> None:
-    provider = start_provider(host)
-    first = provider.create(HostFileProvider, wanted(host))
-    before = host.path(PATH).stat().st_ino
-    assert provider.create(HostFileProvider, wanted(host)) == first
-    assert host.path(PATH).stat().st_ino == before
 
 
 def test_a_different_file_that_is_there_already_is_refused_and_an_equal_one_can_be_adopted(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     host.path(PATH).parent.mkdir(parents=True, exist_ok=True)
     host.path(PATH).write_text("by hand\n")
     with pytest.raises(StepFailed) as failed:
@@ -81,9 +68,8 @@ def test_a_different_file_that_is_there_already_is_refused_and_an_equal_one_can_
 
 
 def test_drift_shows_after_a_refresh_and_is_put_back_by_the_next_update(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     made = provider.create(HostFileProvider, wanted(host))
     host.path(PATH).write_text("by hand\n")
 
@@ -104,9 +90,8 @@ def test_drift_shows_after_a_refresh_and_is_put_back_by_the_next_update(
 
 
 def test_a_file_that_somebody_changed_is_not_deleted(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     made = provider.create(HostFileProvider, wanted(host))
     host.path(PATH).write_text("by hand\n")
     with pytest.raises(StepFailed, match="changed on the host since it was written here"):
@@ -114,19 +99,9 @@ def test_a_file_that_somebody_changed_is_not_deleted(
     assert host.path(PATH).exists()
 
 
-def test_a_file_that_is_gone_is_gone_after_a_refresh(
-    host: SimulatedHost, start_provider: StartProvider
-) -> None:
-    provider = start_provider(host)
-    made = provider.create(HostFileProvider, wanted(host))
-    host.path(PATH).unlink()
-    assert provider.read(HostFileProvider, made).id == ""
-
-
 def test_eight_files_at_once_use_one_connection(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     host.forget()
     with ThreadPoolExecutor(8) as pool:
         news = [wanted(host, path=f"/etc/many/{n}.conf") for n in range(8)]
@@ -155,35 +130,11 @@ def test_a_killed_create_can_simply_be_run_again(
     assert [p.name for p in host.path(PATH).parent.iterdir()] == [PATH.rsplit("/", 1)[1]]
 
 
-def test_check_judges_what_is_known_and_leaves_the_unknown_alone(
-    host: SimulatedHost, start_provider: StartProvider
-) -> None:
-    provider = start_provider()
-    unknown = {"connection": UNKNOWN, "path": PATH, "content": UNKNOWN}
-    assert provider.check(HostFileProvider, unknown) == {}
-    found = provider.check(
-        HostFileProvider,
-        {
-            "connection": host.connection | {"address": UNKNOWN, "port": 99999},
-            "path": "etc/../passwd",
-            "content": UNKNOWN,
-            "mode": "rw",
-            "colour": "red",
-        },
-    )
-    assert set(found) == {"connection.port", "path", "mode", "colour"}
-    assert "99999" in found["connection.port"]
-    assert "absolute" in found["path"]
-    assert "'0644'" in found["mode"]
-
-
-def test_what_is_not_known_yet_is_an_update_and_another_host_a_replacement(
+def test_another_address_is_the_same_host_and_another_name_a_replacement(
     host: SimulatedHost, start_provider: StartProvider
 ) -> None:
     provider = start_provider()
     olds = wanted(host, sha256="0" * 64)
-    difference = provider.diff(HostFileProvider, olds, wanted(host, connection=UNKNOWN))
-    assert (difference.changes, difference.replaces) == (True, [])
     moved = host.connection | {"port": 1}
     assert provider.diff(HostFileProvider, olds, wanted(host, connection=moved)).replaces == []
     renamed = host.connection | {"host": "other"}
@@ -256,9 +207,8 @@ def test_a_delete_on_a_host_that_is_gone_says_how_to_let_go(
 
 
 def test_a_binary_file_in_its_place_shows_as_drift(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     made = provider.create(HostFileProvider, wanted(host))
     host.path(PATH).write_bytes(b"\0\xff" * 300_000)
     live = provider.read(HostFileProvider, made)
@@ -282,13 +232,3 @@ def test_the_key_may_be_a_secret_of_the_stack_and_is_never_shown(
             provider.create(HostFileProvider, wanted(host))
         shown = str(failed.value) + (tmp_path / "err").read_text()
     assert not any(line in shown for line in key.splitlines()[1:3])
-
-
-def test_without_any_key_the_three_ways_to_give_one_are_named(
-    host: SimulatedHost, start_provider: StartProvider
-) -> None:
-    provider = start_provider()
-    with pytest.raises(StepFailed) as failed:
-        provider.create(HostFileProvider, wanted(host))
-    for way in ("gpu-clusters:ssh-private-key", "GPU_CLUSTERS_SSH_KEY_FILE", "SSH_AUTH_SOCK"):
-        assert way in str(failed.value)

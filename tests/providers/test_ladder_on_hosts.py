@@ -8,28 +8,25 @@ from gpuclusters.proof import checks as proof
 from gpuclusters.proof import hosts
 from gpuclusters.proof.checks import Check, CheckLevel, Outcome
 from lab.hosts.faults import CdiInvisible, EngineIsRootful, NvmlLost
-from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.usernetes_kit import ACCOUNT, GPUS, Cluster, prepare
 
 
 @pytest.fixture(scope="module")
-def standing() -> dict[str, Any]:
-    """The host that all tests share: the first of them makes it."""
-    return {}
+def standing(hosts_pool: Any, shared_processes: StartProvider) -> SimulatedHost:
+    """A control plane on a host of its own, which all tests share."""
+    host: SimulatedHost = hosts_pool.add(1, "plain-gpu-v100")[0]
+    prepare(host)
+    key = {"GPU_CLUSTERS_SSH_KEY_FILE": str(host.client_key)}
+    Cluster([host], shared_processes(key)).create(host)
+    return host
 
 
 @pytest.fixture
-def node(hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any]) -> SimulatedHost:
-    """A control plane on a host of its own, without faults."""
-    if not standing:
-        (host,) = hosts(1, platform="plain-gpu-v100")
-        prepare(host)
-        Cluster([host], start_provider(host)).create(host)
-        standing["host"] = host
-    found: SimulatedHost = standing["host"]
-    found.clear_faults()
-    return found
+def node(standing: SimulatedHost) -> SimulatedHost:
+    standing.clear_faults()
+    return standing
 
 
 def climb(host: SimulatedHost, highest: CheckLevel = CheckLevel.NODE_CDI) -> list[Check]:

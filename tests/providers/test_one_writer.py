@@ -1,6 +1,5 @@
 """A machine has one writer at a time, and a provider ends with its engine: nobody acts who should be gone."""
 
-import contextlib
 import os
 import socket
 import subprocess
@@ -8,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +20,8 @@ from gpuclusters.host.ssh import SshHost
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.waiting import eventually
-from tests.providers.provider_process import PROJECT, ProviderProcess, StepFailed, provider_process
+from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import PROJECT, StepFailed
 
 SLOW = "x_slow_command"
 SECONDS = 60.0
@@ -38,12 +37,6 @@ with host.writing("change something"):
     print("done", flush=True)
     sys.stdin.read()
 """
-
-
-@pytest.fixture
-def host(hosts: Any) -> SimulatedHost:
-    (one,) = hosts()
-    return one
 
 
 class Other:
@@ -192,19 +185,12 @@ def inputs(host: SimulatedHost, content: str) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def start(host: SimulatedHost, tmp_path: Path) -> Iterator[Callable[[], ProviderProcess]]:
-    with contextlib.ExitStack() as stack:
-        key = {"GPU_CLUSTERS_SSH_KEY_FILE": str(host.client_key)}
-        yield lambda: stack.enter_context(provider_process(tmp_path / "said", key))
-
-
 def test_a_step_of_another_run_is_refused_with_the_holder_and_done_when_it_is_gone(
-    host: SimulatedHost, other: Callable[[str], Other], start: Callable[[], ProviderProcess]
+    host: SimulatedHost, other: Callable[[str], Other], start_provider: StartProvider
 ) -> None:
     first = other("true")
     first.says("done")
-    provider = start()
+    provider = start_provider(host, own=True)
     with pytest.raises(StepFailed, match=r"\[remote\.machine-busy\]") as failed:
         provider.create(HostFileProvider, inputs(host, "mine\n"))
     assert "(stack prod)" in str(failed.value)
@@ -215,9 +201,9 @@ def test_a_step_of_another_run_is_refused_with_the_holder_and_done_when_it_is_go
 
 
 def test_a_provider_ends_within_a_second_of_its_engine_and_so_does_what_it_does_on_machines(
-    host: SimulatedHost, start: Callable[[], ProviderProcess]
+    host: SimulatedHost, start_provider: StartProvider
 ) -> None:
-    provider = start()
+    provider = start_provider(host, own=True)
     made = provider.create(HostFileProvider, inputs(host, "one\n"))
     host.inject(faults.Slow(command="one-writer", seconds=30))
 
@@ -238,9 +224,9 @@ def test_a_provider_ends_within_a_second_of_its_engine_and_so_does_what_it_does_
 
 
 def test_a_provider_stays_while_its_engine_says_nothing(
-    host: SimulatedHost, start: Callable[[], ProviderProcess]
+    host: SimulatedHost, start_provider: StartProvider
 ) -> None:
-    provider = start()
+    provider = start_provider(host, own=True)
     provider.create(HostFileProvider, inputs(host, "one\n"))
     # As gRPC does with a connection on which nobody speaks.
     accepted, _ = provider.engine.accept()

@@ -1,5 +1,6 @@
 """Preflight of simulated hosts: one script over real SSH, through the SDK's provider process."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from gpuclusters.preflight.host import read_facts
 from gpuclusters.preflight.model import Expects, Stage, expects_of
 from gpuclusters.preflight.resource import PreflightProvider
 from lab.hosts import faults
-from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed
 
@@ -21,10 +22,16 @@ EXPECTS = expects_of(PRESET, Board(PRESET.gpus, PRESET.switches, PRESET.extra_fu
 
 
 @pytest.fixture(scope="module")
-def machine(hosts_pool: Any) -> SimulatedHost:
-    """One host for all faults of this module, which are taken off again."""
+def prepared(hosts_pool: Any) -> SimulatedHost:
     (made,) = hosts_pool.add(1, "supermicro-hgx-h100")
     return made
+
+
+@pytest.fixture
+def machine(prepared: SimulatedHost) -> Iterator[SimulatedHost]:
+    """One host for all faults of this module, which are taken off again."""
+    yield prepared
+    prepared.clear_faults()
 
 
 def wanted(host: SimulatedHost, stage: str = "prepared", **changes: Any) -> dict[str, Any]:
@@ -100,10 +107,7 @@ def test_each_fault_of_a_machine_is_found_by_name_beside_the_others(
 ) -> None:
     injected = TOGETHER[group]
     machine.inject(*(fault for _, fault in injected))
-    try:
-        assert {name for name, _ in injected} <= set(found(machine))
-    finally:
-        machine.clear_faults()
+    assert {name for name, _ in injected} <= set(found(machine))
 
 
 def test_no_fault_leaves_anything_behind(machine: SimulatedHost) -> None:
@@ -118,11 +122,8 @@ def test_up_stops_with_everything_that_is_wrong_and_changes_nothing(
     provider = start_provider(machine)
     machine.inject(K.GpuMissing(module=3), K.ForeignDevice(module=1), K.DiskNearlyFull(free_gib=3))
     machine.forget()
-    try:
-        with pytest.raises(StepFailed) as failed:
-            provider.create(PreflightProvider, wanted(machine, "bare"))
-    finally:
-        machine.clear_faults()
+    with pytest.raises(StepFailed) as failed:
+        provider.create(PreflightProvider, wanted(machine, "bare"))
     text = str(failed.value)
     assert f"{machine.name} (127.0.0.1:" in text
     assert "3 findings; nothing was changed" in text
@@ -157,27 +158,17 @@ def test_a_refresh_tells_what_went_wrong_since_and_the_next_up_looks_again(
     provider = start_provider(machine)
     made = provider.create(PreflightProvider, wanted(machine))
     machine.inject(faults.GpuFellOffTheBus(module=2), K.OldVersion())
-    try:
-        live = provider.read(PreflightProvider, made)
-        assert [f["code"] for f in live.outputs["findings"]] == ["preflight.off-the-bus"]
-        assert [w["code"] for w in live.outputs["warnings"]] == ["preflight.kernel-old"]
-        made.outputs = live.outputs
-        assert provider.diff(PreflightProvider, live.outputs, wanted(machine)).changes
-        with pytest.raises(StepFailed, match=r"preflight\.off-the-bus"):
-            provider.update(PreflightProvider, made, wanted(machine))
-    finally:
-        machine.clear_faults()
+    live = provider.read(PreflightProvider, made)
+    assert [f["code"] for f in live.outputs["findings"]] == ["preflight.off-the-bus"]
+    assert [w["code"] for w in live.outputs["warnings"]] == ["preflight.kernel-old"]
+    made.outputs = live.outputs
+    assert provider.diff(PreflightProvider, live.outputs, wanted(machine)).changes
+    with pytest.raises(StepFailed, match=r"preflight\.off-the-bus"):
+        provider.update(PreflightProvider, made, wanted(machine))
+    machine.clear_faults()
     assert provider.update(PreflightProvider, made, wanted(machine)).outputs["findings"] == []
-
-
-def test_deleting_touches_nothing_even_when_the_host_is_gone(
-    hosts: Hosts, start_provider: StartProvider
-) -> None:
-    (host,) = hosts()
-    provider = start_provider(host)
-    made = provider.create(PreflightProvider, wanted(host))
-    host.inject(faults.RefuseConnections())
-    provider.delete(PreflightProvider, made)
+    machine.inject(faults.RefuseConnections())
+    provider.delete(PreflightProvider, made)  # touches nothing, even when the host is gone
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +193,4 @@ def test_a_bare_host_can_be_prepared_and_is_not_ready(fresh: SimulatedHost) -> N
 
 def test_a_gpu_that_somebody_uses_is_not_taken(fresh: SimulatedHost) -> None:
     fresh.inject(faults.DeviceHeld(address=PRESET.gpus[1]))
-    try:
-        assert found(fresh, Stage.BARE) == ["gpus-in-use"]
-    finally:
-        fresh.clear_faults()
+    assert found(fresh, Stage.BARE) == ["gpus-in-use"]

@@ -114,25 +114,24 @@ def test_an_initramfs_that_cannot_be_built_is_built_by_the_next_run(
     bare.clear_faults()
 
 
-def test_a_host_that_boots_its_old_line_is_not_taken_for_prepared(
-    bare: SimulatedHost, provider: ProviderProcess
+@pytest.mark.parametrize(
+    ("fault", "seconds", "said"),
+    [
+        (
+            faults.BootsOldKernelLine(),
+            60,
+            r"the running kernel lacks intel_iommu=on .*; look which entry",
+        ),
+        (faults.RebootNeverReturns(), 2, r"it did not come back within 2 s.*BMC"),
+    ],
+    ids=["boots its old line", "does not come back"],
+)
+def test_a_host_that_does_not_boot_as_it_must_is_not_taken_for_prepared(
+    bare: SimulatedHost, provider: ProviderProcess, fault: Any, seconds: float, said: str
 ) -> None:
-    bare.inject(faults.BootsOldKernelLine())
-    with pytest.raises(
-        StepFailed, match=r"the running kernel lacks intel_iommu=on .*; look which entry"
-    ):
-        provider.create(HostBootProvider, boot_inputs(bare))
-    bare.clear_faults()
-
-
-def test_a_host_that_does_not_come_back_is_named_with_what_to_do(
-    bare: SimulatedHost, provider: ProviderProcess
-) -> None:
-    bare.inject(faults.RebootNeverReturns())
-    with pytest.raises(StepFailed) as failed:
-        provider.create(HostBootProvider, boot_inputs(bare, reboot_timeout_seconds=2))
-    assert "it did not come back within 2 s" in str(failed.value)
-    assert "BMC" in str(failed.value)
+    bare.inject(fault)
+    with pytest.raises(StepFailed, match=said):
+        provider.create(HostBootProvider, boot_inputs(bare, reboot_timeout_seconds=seconds))
     bare.clear_faults()
 
 

@@ -12,26 +12,18 @@ from lab.hosts.faults import DiskNearlyFull
 from lab.hosts.rke2 import rke2_release
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import Made, StepFailed
+from tests.providers.provider_process import StepFailed
 from tests.providers.rke2kit import AGENT_TOKEN, SERVER_TOKEN, V35, Cluster
 
 
 @pytest.fixture(scope="module")
-def standing() -> dict[str, Any]:
-    """The server that all tests of this module share: the first of them makes it."""
-    return {}
-
-
-@pytest.fixture
-def small(hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any]) -> Cluster:
+def small(hosts_pool: Any, shared_processes: StartProvider) -> Cluster:
     """A cluster of one server, which all tests share."""
-    if not standing:
-        (server,) = hosts(1, platform="plain-server")
-        first = Cluster([server], start_provider(server))
-        standing |= {"server": server, "made": first.create(server)}
-    server = standing["server"]
-    cluster = Cluster([server], start_provider(server))
-    cluster.made[server.name] = standing["made"]
+    (server,) = hosts_pool.add(1, "plain-server")
+    cluster = Cluster(
+        [server], shared_processes({"GPU_CLUSTERS_SSH_KEY_FILE": str(server.client_key)})
+    )
+    cluster.create(server)
     return cluster
 
 
@@ -45,11 +37,6 @@ def agent(hosts: Hosts) -> SimulatedHost:
 def starts(host: SimulatedHost) -> int:
     """How often RKE2 was joined with on the host."""
     return sum(entry.get("action") == "joined" for entry in host.journal("rke2"))
-
-
-def codes(outputs: dict[str, Any]) -> list[str]:
-    """What a refresh found."""
-    return [one["code"] for one in outputs["drift"]]
 
 
 def given_up(cluster: Cluster, host: SimulatedHost, words: str) -> str:
@@ -88,10 +75,8 @@ def test_a_cluster_lives_from_its_first_server_to_its_end(
 
     # Again, and after a look: nothing to do, and nothing restarted.
     for machine in (first, agent):
-        read = cluster.provider.read(Rke2NodeProvider, cluster.made[machine.name])
-        assert read.outputs["drift"] == []
-        news = cluster.inputs(machine)
-        assert not cluster.provider.diff(Rke2NodeProvider, read.outputs, news).changes
+        assert cluster.refresh(machine).outputs["drift"] == []
+        assert cluster.differs(machine) == (False, [])
         cluster.create(machine)
         assert starts(machine) == 1
 
@@ -101,7 +86,7 @@ def test_a_cluster_lives_from_its_first_server_to_its_end(
         assert not machine.path("/usr/local/bin/rke2").exists()
         assert not machine.path(releases.INOTIFY).exists()
         cluster.delete(machine)  # gone already is done
-        assert cluster.provider.read(Rke2NodeProvider, cluster.made[machine.name]).id == ""
+        assert cluster.refresh(machine).id == ""
 
 
 def test_taints_of_a_node_that_joined_long_ago_follow_the_configuration(
@@ -154,26 +139,6 @@ def test_a_host_that_cannot_join_says_why_and_the_next_run_goes_on(
     assert small.create(agent).outputs["joined"] is True
 
 
-def test_a_run_that_was_killed_goes_on_where_it_stopped_with_the_cis_profile_too(
-    hosts: Hosts, start_provider: StartProvider
-) -> None:
-    (server,) = hosts(1, platform="plain-server")
-    cluster = Cluster([server], start_provider(server))
-    # The connection breaks before it prepares, installs, starts, and says that it is done.
-    for words in ("cis$", r"v1\S+ cis$", r"rke2-server\.service$", "applied"):
-        server.inject(faults.CommandFails(command=f"sh -s -- {words}", exit=255, times=1))
-        with pytest.raises(StepFailed):
-            cluster.create(server, cis=True)
-        server.clear_faults()
-    # Without its account and kernel parameters RKE2 ends at once.
-    assert cluster.create(server, cis=True).outputs["joined"] is True
-    assert "etcd:" in server.path("/etc/passwd").read_text()
-    # What was finished is not done again.
-    joins = starts(server)
-    cluster.create(server, cis=True)
-    assert starts(server) == joins
-
-
 def test_what_is_wrong_with_a_host_is_said_at_once_before_it_is_touched(
     small: Cluster, agent: SimulatedHost
 ) -> None:
@@ -209,55 +174,47 @@ def test_a_release_whose_containerd_reads_no_drop_ins_is_named(
 
     config = agent.path("/var/lib/rancher/rke2/agent/etc/containerd/config.toml")
     config.write_text("version = 3\n")
-    read = small.provider.read(Rke2NodeProvider, made)
-    assert codes(read.outputs) == ["rke2.drop-in-ignored"]
+    drift = small.provider.read(Rke2NodeProvider, made).outputs["drift"]
+    assert [one["code"] for one in drift] == ["rke2.drop-in-ignored"]
 
 
-def test_a_stub_of_a_template_is_refused_before_rke2_comes_to_the_host(
+def test_a_host_is_left_alone_until_nothing_speaks_against_it(
     small: Cluster, agent: SimulatedHost
 ) -> None:
+    program = agent.path("/usr/local/bin/rke2")
+    program.write_text('#!/bin/sh\nexec rke2-stand-in v1.34.1+rke2r1 "$@"\n')
+    program.chmod(0o755)
+    with pytest.raises(StepFailed, match="is there already and no stack of ours installed it"):
+        small.create(agent)
+    assert not agent.path(releases.CONFIG).exists()
+    program.unlink()
+
     template = agent.path("/var/lib/rancher/rke2/agent/etc/containerd/config-v3.toml.tmpl")
     template.parent.mkdir(parents=True)
     # 56 bytes that an older container toolkit left (rancher/rke2, issue 10293).
     template.write_text('imports = ["/etc/containerd/conf.d/*.toml"]\nversion = 3\n')
     with pytest.raises(StepFailed, match="takes the place of all that RKE2 writes for containerd"):
         small.create(agent)
-    assert not agent.path("/usr/local/bin/rke2").exists()
     template.write_text('{{ template "base" . }}\n')
-    read = small.provider.create(Rke2NodeProvider, small.inputs(agent))
-    assert read.outputs["joined"] is True
 
-
-def test_downloads_are_compared_with_the_pinned_digest(
-    small: Cluster, agent: SimulatedHost
-) -> None:
-    agent.inject(faults.DownloadRefused(status=403))
-    with pytest.raises(StepFailed, match=r"could not be downloaded.*artifacts.source: folder"):
-        small.create(agent)
-    agent.clear_faults()
-    wrong = small.inputs(agent)
-    wrong["artifacts"]["checksum"] = "0" * 64
+    artifacts = small.inputs(agent)["artifacts"]
     with pytest.raises(
         StepFailed, match=r"sha256sum-amd64.txt has the sha256 .* nothing was installed"
     ):
-        small.provider.create(Rke2NodeProvider, wrong)
-    assert not agent.path("/usr/local/bin/rke2").exists()
+        small.create(agent, artifacts={**artifacts, "checksum": "0" * 64})
+    agent.inject(faults.DownloadRefused(status=403))
+    with pytest.raises(StepFailed, match=r"could not be downloaded.*artifacts.source: folder"):
+        small.create(agent)
+    assert not program.exists()
 
-
-def test_artifacts_may_lie_on_the_host_already(small: Cluster, agent: SimulatedHost) -> None:
+    # They may lie on the host already: nothing is downloaded.
     folder = agent.path("/opt/rke2-artifacts")
     folder.mkdir(parents=True)
     for name, data in rke2_release.files(V35).items():
         (folder / name).write_bytes(data)
-    agent.inject(faults.DownloadRefused())  # nothing is downloaded
-    inputs = small.inputs(agent)
-    inputs["artifacts"] |= {
-        "source": "folder",
-        "location": "/opt/rke2-artifacts",
-        "images": list(rke2_release.IMAGES),
-    }
-    made = small.provider.create(Rke2NodeProvider, inputs)
-    assert made.outputs["joined"] is True
+    there = {"source": "folder", "location": "/opt/rke2-artifacts"}
+    artifacts |= there | {"images": list(rke2_release.IMAGES)}
+    assert small.create(agent, artifacts=artifacts).outputs["joined"] is True
     images = agent.path("/var/lib/rancher/rke2/agent/images")
     assert sorted(file.name for file in images.iterdir()) == sorted(rke2_release.IMAGES)
 
@@ -265,29 +222,15 @@ def test_artifacts_may_lie_on_the_host_already(small: Cluster, agent: SimulatedH
 def test_what_somebody_changed_is_drift_and_is_put_back(small: Cluster) -> None:
     server = small.servers[0]
     server.path(releases.CONFIG).write_text("node-name: other\n")
-    read = small.provider.read(Rke2NodeProvider, small.made[server.name])
+    read = small.refresh(server)
     assert [(one["code"], one["path"]) for one in read.outputs["drift"]] == [
         ("rke2.file-changed", [releases.CONFIG])
     ]
-    news = small.inputs(server)
-    assert small.provider.diff(Rke2NodeProvider, read.outputs, news).changes
-    small.made[server.name] = Made(read.id, read.outputs)
+    assert small.differs(server) == (True, [])
     assert small.update(server).outputs["drift"] == []
     assert f"node-name: {server.name}" in server.path(releases.CONFIG).read_text()
-
-
-def test_tokens_are_in_no_command_line_and_only_root_reads_them(small: Cluster) -> None:
-    server = small.servers[0]
+    # Tokens are in no command line, and only root reads them.
     journal = "\n".join(str(entry) for entry in server.journal())
     assert SERVER_TOKEN not in journal
     assert AGENT_TOKEN not in journal
     assert server.path(releases.TOKENS).stat().st_mode & 0o777 == 0o600
-
-
-def test_a_host_of_somebody_else_is_left_alone(small: Cluster, agent: SimulatedHost) -> None:
-    program = agent.path("/usr/local/bin/rke2")
-    program.write_text('#!/bin/sh\nexec rke2-stand-in v1.34.1+rke2r1 "$@"\n')
-    program.chmod(0o755)
-    with pytest.raises(StepFailed, match="is there already and no stack of ours installed it"):
-        small.create(agent)
-    assert not agent.path(releases.CONFIG).exists()

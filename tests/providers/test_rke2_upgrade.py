@@ -8,9 +8,8 @@ import pytest
 from gpuclusters.driver import model as gpu_driver
 from gpuclusters.driver.resource import GpuDriverProvider
 from gpuclusters.rke2 import releases
-from gpuclusters.rke2.resource import Rke2NodeProvider
 from lab.hosts import faults
-from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed
@@ -20,22 +19,13 @@ AT_ONCE = 2
 
 
 @pytest.fixture(scope="module")
-def kept() -> dict[str, Any]:
-    """The cluster that the tests of this module change one after the other."""
-    return {}
-
-
-@pytest.fixture
-def cluster(hosts: Hosts, start_provider: StartProvider, kept: dict[str, Any]) -> Cluster:
-    """Three servers and four agents, one of these with GPUs."""
-    if not kept:
-        machines = hosts(6, platform="plain-server") + hosts(1, platform="plain-gpu-v100")
-        made = Cluster(machines, start_provider(machines[0]), servers=3)
-        assert made.in_order(made.create, AT_ONCE) == {}
-        kept["cluster"] = made
-    found: Cluster = kept["cluster"]
-    found.provider = start_provider(found.servers[0])
-    return found
+def cluster(hosts_pool: Any, shared_processes: StartProvider) -> Cluster:
+    """Three servers and four agents, one of these with GPUs, which the tests change one after the other."""
+    machines = hosts_pool.add(6, "plain-server") + hosts_pool.add(1, "plain-gpu-v100")
+    key = {"GPU_CLUSTERS_SSH_KEY_FILE": str(machines[0].client_key)}
+    made = Cluster(machines, shared_processes(key), servers=3)
+    assert made.in_order(made.create, AT_ONCE) == {}
+    return made
 
 
 def joins(host: SimulatedHost) -> list[str]:
@@ -131,13 +121,12 @@ def test_a_node_that_is_taken_out_is_drained_deleted_and_uninstalled(cluster: Cl
     assert done[:4] == ["annotate", "cordon", "drain", "deleted"]
     assert agent.name not in cluster.nodes()
     assert not agent.path("/var/lib/rancher/rke2").exists()
-    read = cluster.provider.read(Rke2NodeProvider, cluster.made[agent.name])
-    assert read.id == ""
+    assert cluster.refresh(agent).id == ""
 
 
 def test_a_server_does_not_go_while_another_is_down(cluster: Cluster) -> None:
     _, second, third = cluster.servers
     second.sudo("systemctl stop rke2-server")
     with pytest.raises(StepFailed, match=rf"lose their majority: {second.name} not Ready"):
-        cluster.provider.delete(Rke2NodeProvider, cluster.made[third.name])
+        cluster.delete(third)
     assert third.path("/var/lib/rancher/rke2").exists()

@@ -109,18 +109,6 @@ def test_a_bare_machine_gets_driver_and_rootless_docker_and_loses_them_again(
     assert "docker-ce" not in host.run("dpkg-query -W").stdout
     assert "linux-image-generic" in host.run("apt-mark showhold").stdout  # the driver's own hold
     assert host.path("/home/ubuntu").is_dir()
-    assert provider.read(RootlessHostProvider, made).id == ""
-    provider.delete(RootlessHostProvider, made)  # gone already is done
-
-
-def test_a_second_run_changes_nothing_and_a_look_finds_nothing(kept: Kept) -> None:
-    assert kept.drift() == []
-    starts = engine(kept.host).starts
-    kept.host.forget()
-    kept.update()
-    assert engine(kept.host).starts == starts
-    for event in ("packages", "rootless", "user-manager", "cdi", "container"):
-        assert kept.host.journal(event) == []
 
 
 def test_what_changed_on_a_host_is_drift_and_is_put_back(kept: Kept) -> None:
@@ -218,44 +206,49 @@ def test_all_that_speaks_against_a_host_is_said_at_once_and_nothing_is_touched(
     assert host.run("systemctl is-active docker.service").stdout == "active\n"
 
 
-def test_steps_that_do_not_help_say_why_all_at_once(kept: Kept) -> None:
-    kept.host.inject(
-        faults.LegacyRuntime(no_cgroups=True),
-        faults.CdiStale(),
-        faults.HoldsLost(),
-        faults.SubordinateIdsLost(),
-    )
-    kept.host.sudo(
-        "nvidia-ctk config --in-place --set a.b=c; systemctl restart nvidia-cdi-refresh; apt-mark showhold"
-    )
+@pytest.mark.parametrize(
+    ("together", "before", "said"),
+    [
+        (
+            (
+                faults.LegacyRuntime(no_cgroups=True),
+                faults.CdiStale(),
+                faults.HoldsLost(),
+                faults.SubordinateIdsLost(),
+            ),
+            "nvidia-ctk config --in-place --set a.b=c; systemctl restart nvidia-cdi-refresh; "
+            "apt-mark showhold",
+            (
+                "bpf_prog_query(BPF_CGROUP_DEVICE)",
+                "something writes /etc/nvidia-container-runtime/config.toml too",
+                "the CDI specification names other GPUs",
+                "something there takes the holds off",
+                "has no 65536 subordinate ids of users and groups",
+                "/etc/nsswitch.conf may lead to a directory",
+            ),
+        ),
+        (
+            (faults.CdiInvisible(), faults.DaemonConfigurationIgnored(), faults.EngineIsRootful()),
+            "true",
+            (
+                "does not see the CDI devices of the host: it sees 0 in no directory",
+                "does not list the runtime nvidia",
+                "/etc/docker/daemon.json is not read by a rootless daemon",
+                "is not rootless (`docker info` has no name=rootless)",
+                "it must be unix:///run/user/1000/docker.sock",
+            ),
+        ),
+    ],
+    ids=["steps that do not help", "the daemon"],
+)
+def test_all_that_is_wrong_is_said_at_once_and_put_right_when_it_is_over(
+    kept: Kept, together: tuple[Any, ...], before: str, said: tuple[str, ...]
+) -> None:
+    kept.host.inject(*together)
+    kept.host.sudo(before)
     with pytest.raises(StepFailed) as failed:
         kept.update()
-    for words in (
-        "bpf_prog_query(BPF_CGROUP_DEVICE)",
-        "something writes /etc/nvidia-container-runtime/config.toml too",
-        "the CDI specification names other GPUs",
-        "something there takes the holds off",
-        "has no 65536 subordinate ids of users and groups",
-        "/etc/nsswitch.conf may lead to a directory",
-    ):
-        assert words in str(failed.value)
-    kept.host.clear_faults()
-    assert kept.update().outputs["drift"] == []
-
-
-def test_all_that_is_wrong_with_the_daemon_is_said_at_once(kept: Kept) -> None:
-    kept.host.inject(
-        faults.CdiInvisible(), faults.DaemonConfigurationIgnored(), faults.EngineIsRootful()
-    )
-    with pytest.raises(StepFailed) as failed:
-        kept.update()
-    for words in (
-        "does not see the CDI devices of the host: it sees 0 in no directory",
-        "does not list the runtime nvidia",
-        "/etc/docker/daemon.json is not read by a rootless daemon",
-        "is not rootless (`docker info` has no name=rootless)",
-        "it must be unix:///run/user/1000/docker.sock",
-    ):
+    for words in said:
         assert words in str(failed.value)
     kept.host.clear_faults()
     assert kept.update().outputs["drift"] == []
@@ -315,21 +308,6 @@ def test_a_fault_is_named_and_the_next_run_comes_to_the_next_one(
 
 def test_after_all_of_these_a_run_carries_on(kept: Kept) -> None:
     assert kept.update().outputs["drift"] == []
-
-
-def test_a_run_that_was_killed_anywhere_goes_on(
-    hosts: Hosts, start_provider: StartProvider
-) -> None:
-    (host,) = hosts(1, platform="plain-gpu-v100", condition="prepared")
-    provider = start_provider(host)
-    # Between files and their effect, before lingering, before the daemon's unit, before the mark.
-    for words in (r"-- [0-9a-f]{64} gpu", r"-- linger ", r"-- setup$", r"-- '[0-9a-f]{64} "):
-        host.inject(faults.CommandFails(command=words, exit=255, times=1))
-        with pytest.raises(StepFailed):
-            provider.create(RootlessHostProvider, inputs(host))
-        host.clear_faults()
-    made = provider.create(RootlessHostProvider, inputs(host))
-    assert (made.outputs["drift"], engine(host).running) == ([], True)
 
 
 def test_an_administrator_is_told_all_commands_and_they_are_enough(

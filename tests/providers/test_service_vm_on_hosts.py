@@ -16,7 +16,7 @@ from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import UNKNOWN, Made, StepFailed
+from tests.providers.provider_process import Made, ProviderProcess, StepFailed
 from tests.providers.restarts import restart
 
 SWITCHES = ["0000:05:00.0", "0000:06:00.0", "0000:07:00.0", "0000:08:00.0"]
@@ -208,9 +208,8 @@ def test_a_prepared_machine_has_exactly_this_vm(
 
 
 def test_a_domain_of_somebody_else_is_taken_over_only_when_told(
-    host: SimulatedHost, start_provider: StartProvider
+    host: SimulatedHost, provider: ProviderProcess
 ) -> None:
-    provider = start_provider(host)
     host.sudo(
         "virsh dumpxml --inactive fabric-manager | grep -v uuid | "
         "grep -v gpu-clusters:service-vm > /tmp/vm.xml; "
@@ -303,17 +302,3 @@ def test_the_vm_needs_every_switch_and_every_function_on_vfio(
     text = fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
     assert "group 14 is not viable" in text
     assert "bind every function of that IOMMU group to vfio-pci" in text
-
-
-def test_what_is_not_known_yet_is_accepted(start_provider: StartProvider) -> None:
-    provider = start_provider()
-    host: Any = {
-        "connection": UNKNOWN,
-        "switches": SWITCHES,
-        "image": UNKNOWN,
-        "fabric_manager": {"version": "595.58.03"},
-    }
-    assert provider.check(ServiceVmProvider, host) == {}
-    wrong = {**host, "switches": ["05:00.0"], "fabric_manager": {"version": "latest"}}
-    faults_ = provider.check(ServiceVmProvider, wrong)
-    assert set(faults_) == {"switches[0]", "fabric_manager.version"}

@@ -2,12 +2,12 @@
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 
 from gpuclusters.host.resource import HostFileProvider
-from lab.hosts import faults, injecting, journal
+from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
+from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed
 
@@ -32,14 +32,11 @@ def test_a_step_is_taken_while_others_hang(
             create(host)
 
     for host in ill:
-        injecting.inject(host.folder, host.name, faults.Hang())
+        host.inject(faults.Hang())
     threads = [threading.Thread(target=hang, args=(host,)) for host in ill]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 120
-    while not all(journal.read(host.folder, host.name, "connection") for host in ill):
-        assert time.monotonic() < deadline, "some steps have not begun"
-        time.sleep(0.05)
+    eventually(lambda: all(host.journal("connection") for host in ill), "all steps have begun")
     assert create(well) == f"{well.name}:/etc/gpu-clusters/a"
     assert all(thread.is_alive() for thread in threads)
     provider.kill()

@@ -1,7 +1,6 @@
 """The SSH transport against a server of our own, for what simulated hosts cannot show."""
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from gpuclusters.host import ssh as ssh_forward
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import MAX_OUTPUT_BYTES, SshHost, pool
+from tests.providers.ssh_server import listening
 
 TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 
@@ -64,27 +64,8 @@ def server() -> Iterator[Server]:
             process.stdout.write(await process.stdin.read())
         process.exit(0)
 
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    listening = asyncssh.listen(
-        "127.0.0.1",
-        0,
-        server_host_keys=list(keys.values()),
-        authorized_client_keys=asyncssh.import_authorized_keys(client.export_public_key().decode()),
-        process_factory=answer,
-        encoding=None,
-    )
-
-    async def listen() -> asyncssh.SSHAcceptor:
-        return await listening
-
-    acceptor = asyncio.run_coroutine_threadsafe(listen(), loop).result()
-    yield Server(acceptor.get_port(), keys, client, commands)
-    loop.call_soon_threadsafe(acceptor.close)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with listening(list(keys.values()), client, answer) as port:
+        yield Server(port, keys, client, commands)
 
 
 @pytest.mark.parametrize("kind", TYPES)

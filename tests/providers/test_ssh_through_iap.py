@@ -1,8 +1,6 @@
 """Hosts that are reached through Google's Identity-Aware Proxy, with a gcloud of our own that relays."""
 
-import asyncio
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from gpuclusters.core.errors import HostKeyMismatchError, UnreachableError
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
+from tests.providers.ssh_server import listening
 
 RELAY = """#!{python}
 import os, socket, sys, threading
@@ -54,31 +53,13 @@ class Server:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     key, client = (asyncssh.generate_private_key("ssh-ed25519") for _ in range(2))
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
 
-    def answer(process: asyncssh.SSHServerProcess[str]) -> None:
-        process.stdout.write("reached\n")
+    def answer(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        process.stdout.write(b"reached\n")
         process.exit(0)
 
-    async def listen() -> asyncssh.SSHAcceptor:
-        keys = asyncssh.import_authorized_keys(client.export_public_key().decode())
-        return await asyncssh.listen(
-            "127.0.0.1",
-            0,
-            server_host_keys=[key],
-            authorized_client_keys=keys,
-            process_factory=answer,
-        )
-
-    acceptor = asyncio.run_coroutine_threadsafe(listen(), loop).result()
-    yield Server(acceptor.get_port(), key, client)
-    loop.call_soon_threadsafe(acceptor.close)
-    asyncio.run_coroutine_threadsafe(acceptor.wait_closed(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with listening([key], client, answer) as port:
+        yield Server(port, key, client)
 
 
 @pytest.fixture
@@ -116,19 +97,17 @@ def test_the_host_key_is_verified_behind_the_tunnel_too(gcloud: Path, server: Se
         server.host(asyncssh.generate_private_key("ssh-ed25519")).run("true", tried="look")
 
 
-def test_a_tunnel_that_is_not_allowed_names_the_role(
-    gcloud: Path, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpuclusters.host.connect.CONNECT_PAUSE_SECONDS", 0)
-    _write(gcloud.parent, gcloud, 0)
-    with pytest.raises(UnreachableError, match="IAP-secured Tunnel User"):
-        server.host(name="gpu-2").run("true", tried="look")
-
-
-def test_without_gcloud_it_is_said_what_is_missing(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [(True, "IAP-secured Tunnel User"), (False, "no gcloud here to open a tunnel")],
+    ids=["not allowed", "no gcloud"],
+)
+def test_a_tunnel_that_cannot_be_opened_names_what_is_missing(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool, said: str
 ) -> None:
     monkeypatch.setattr("gpuclusters.host.connect.CONNECT_PAUSE_SECONDS", 0)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnreachableError, match="no gcloud here to open a tunnel"):
-        server.host(name="gpu-3").run("true", tried="look")
+    if there:
+        _write(tmp_path, tmp_path / "arguments", 0)
+    with pytest.raises(UnreachableError, match=said):
+        server.host(name=f"gpu-{there}").run("true", tried="look")

@@ -1,7 +1,6 @@
 """Hosts that join a Usernetes cluster, through the SDK's provider process, real SSH and the real scripts."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,47 +18,29 @@ from tests.providers.usernetes_kit import Cluster, prepare, targets
 STATE = "/home/operator/.local/share/gpu-clusters/usernetes"
 
 
+def prepared(pool: Any) -> SimulatedHost:
+    (host,) = pool.add(1, "plain-gpu-v100")
+    prepare(host)
+    return host
+
+
 @pytest.fixture(scope="module")
-def standing() -> dict[str, Any]:
-    """The control plane that most tests share: the first of them makes it."""
-    return {}
-
-
-@pytest.fixture
-def control(hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any]) -> Cluster:
-    """A cluster of its control plane alone."""
-    if "first" not in standing:
-        (first,) = hosts(1, platform="plain-gpu-v100")
-        prepare(first)
-        standing |= {"first": first, "made": Cluster([first], start_provider(first)).create(first)}
-    cluster = Cluster([standing["first"]], start_provider(standing["first"]))
-    cluster.made[cluster.first.name] = standing["made"]
+def standing(hosts_pool: Any, shared_processes: StartProvider) -> Cluster:
+    """A control plane and a worker, which tests share and leave as they found them."""
+    first, worker = prepared(hosts_pool), prepared(hosts_pool)
+    key = {"GPU_CLUSTERS_SSH_KEY_FILE": str(first.client_key)}
+    cluster = Cluster([first, worker], shared_processes(key))
+    cluster.create(first)
+    cluster.create(worker)
     return cluster
 
 
 @pytest.fixture
-def small(hosts: Hosts, control: Cluster) -> Cluster:
-    """A cluster with a control plane and a free host, which is the test's own."""
-    (worker,) = hosts(1, platform="plain-gpu-v100")
-    prepare(worker)
-    control.hosts.append(worker)
-    return control
-
-
-@pytest.fixture
-def joined(hosts: Hosts, standing: dict[str, Any], control: Cluster) -> Iterator[Cluster]:
-    """The same with a worker that tests share, and leave as they found it."""
-    if "worker" not in standing:
-        (worker,) = hosts(1, platform="plain-gpu-v100")
-        prepare(worker)
-        control.hosts.append(worker)
-        control.create(worker)
-        standing["worker"] = worker
-    else:
-        control.hosts.append(standing["worker"])
-        control.made |= standing["of all"]
-    yield control
-    standing["of all"] = control.made
+def small(hosts_pool: Any, standing: Cluster) -> Cluster:
+    """The shared control plane with a free host, which is the test's own."""
+    cluster = Cluster([standing.first, prepared(hosts_pool)], standing.provider)
+    cluster.made[standing.first.name] = standing.made[standing.first.name]
+    return cluster
 
 
 def drift(cluster: Cluster, host: SimulatedHost) -> str:
@@ -126,19 +107,19 @@ def test_a_cluster_lives_from_its_control_plane_to_its_end(
         assert cluster.node(machine).name == ""
 
 
-def test_a_host_that_starts_again_keeps_its_gpus_and_its_place(joined: Cluster) -> None:
-    worker = joined.hosts[1]
+def test_a_host_that_starts_again_keeps_its_gpus_and_its_place(standing: Cluster) -> None:
+    worker = standing.hosts[1]
     restart(worker)
-    assert joined.node(worker).running
-    assert sorted(joined.node(worker).gpus) == joined.made[worker.name].outputs["gpu_uuids"]
-    assert joined.refresh(worker).outputs["drift"] == []
+    assert standing.node(worker).running
+    assert sorted(standing.node(worker).gpus) == standing.made[worker.name].outputs["gpu_uuids"]
+    assert standing.refresh(worker).outputs["drift"] == []
     # Whoever stops the container, the next look finds it, and the next run starts it.
     docker = "DOCKER_HOST=unix:///run/user/1000/docker.sock docker"
     assert worker.run(f"{docker} rm --force usernetes-node").returncode == 0
-    assert drift(joined, worker) == "the node container is absent"
-    assert joined.differs(worker) == (True, [])
+    assert drift(standing, worker) == "the node container is absent"
+    assert standing.differs(worker) == (True, [])
     worker.forget()
-    assert joined.update(worker).outputs["drift"] == []
+    assert standing.update(worker).outputs["drift"] == []
     assert targets(worker) == ["up"]
 
 
@@ -159,39 +140,27 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(small: Cluster) -> None:
     assert "up" not in targets(worker)
 
 
-def test_a_node_image_or_container_that_fails_says_why_and_the_next_run_goes_on(
-    small: Cluster,
-) -> None:
-    worker = small.hosts[1]
-    said: dict[Any, str] = {
-        faults.NodeImageFails(why="wrong-tag"): "the files are of two tags",
-        faults.NodeStartFails(why="cdi-unresolvable"): "does not know the CDI device",
-        faults.PortTaken(port=10250): "a port of the node is in use",
-    }
-    for fault, words in said.items():
-        worker.inject(fault)
-        with pytest.raises(StepFailed, match=words) as failed:
-            small.create(worker)
-        assert "could not start the node (`make up`)" in str(failed.value)
-        worker.clear_faults()
-    for why, words in {
-        "nvml": "the node container has no access to the driver",
-        "index-names": "CDI specification lacks GPU-.*unresolvable CDI devices",
-    }.items():
-        worker.inject(faults.NodeGpusFail.model_validate({"why": why}))
-        with pytest.raises(StepFailed, match=words):
-            small.create(worker)
-        worker.clear_faults()
-    assert small.create(worker).outputs["drift"] == []
-
-
-def test_a_host_that_cannot_join_says_why_and_leaves_no_token(small: Cluster) -> None:
+def test_a_host_that_cannot_join_says_why_at_each_step_and_leaves_no_token(small: Cluster) -> None:
     worker = small.hosts[1]
     worker.inject(faults.NodeJoinFails(why="port-closed"))
     with pytest.raises(StepFailed, match=r"does not reach the control plane's API.*open 6443/tcp"):
         small.create(worker)
     assert not worker.path(STATE).exists()
     worker.clear_faults()
+    for fault, words in (
+        (faults.NodeImageFails(why="wrong-tag"), r"\(`make up`\).*the files are of two tags"),
+        (faults.NodeStartFails(why="cdi-unresolvable"), "does not know the CDI device"),
+        (faults.PortTaken(port=10250), "a port of the node is in use"),
+        (faults.NodeGpusFail(why="nvml"), "the node container has no access to the driver"),
+        (
+            faults.NodeGpusFail(why="index-names"),
+            "CDI specification lacks GPU-.*unresolvable CDI devices",
+        ),
+    ):
+        worker.inject(fault)
+        with pytest.raises(StepFailed, match=words):
+            small.create(worker)
+        worker.clear_faults()
     worker.inject(faults.NodeJoinFails(why="token-expired"))
     with pytest.raises(StepFailed, match=r"no longer accepts the join token.*join-token-hours"):
         small.create(worker)
@@ -212,8 +181,8 @@ def test_a_host_that_cannot_join_says_why_and_leaves_no_token(small: Cluster) ->
     assert "--token" not in journals
 
 
-def test_what_the_cluster_lost_of_a_node_is_drift_and_is_put_back(joined: Cluster) -> None:
-    worker = joined.hosts[1]
+def test_what_the_cluster_lost_of_a_node_is_drift_and_is_put_back(standing: Cluster) -> None:
+    worker = standing.hosts[1]
     with Clusters(worker.folder).change() as known:
         for cluster in known["clusters"].values():
             node = cluster["nodes"].get(worker.name)
@@ -221,31 +190,33 @@ def test_what_the_cluster_lost_of_a_node_is_drift_and_is_put_back(joined: Cluste
                 node["metadata"]["annotations"][PUBLIC_IP] = "10.0.0.1"
                 node["spec"]["unschedulable"] = True
                 node["metadata"]["annotations"]["gpu-clusters.dev/drained-for"] = "removal"
-    said = drift(joined, worker)
+    said = drift(standing, worker)
     assert "flannel does not know" in said
     assert "the node is closed for removal" in said
-    joined.first.inject(faults.SyncFails())
+    standing.first.inject(faults.SyncFails())
     with pytest.raises(StepFailed, match="pods of other nodes do not reach its pods"):
-        joined.update(worker, join_timeout_seconds=0.5)
-    joined.first.clear_faults()
-    assert joined.update(worker).outputs["drift"] == []
-    assert joined.nodes()[worker.name]["spec"]["unschedulable"] is False
+        standing.update(worker, join_timeout_seconds=0.5)
+    standing.first.clear_faults()
+    assert standing.update(worker).outputs["drift"] == []
+    assert standing.nodes()[worker.name]["spec"]["unschedulable"] is False
 
 
-def test_another_image_is_put_around_the_same_volumes_one_node_at_a_time(joined: Cluster) -> None:
-    worker = joined.hosts[1]
+def test_another_image_is_put_around_the_same_volumes_one_node_at_a_time(standing: Cluster) -> None:
+    worker = standing.hosts[1]
     worker.forget()
-    joined.first.forget()
-    made = joined.update(worker, container_toolkit="1.20.1")
+    standing.first.forget()
+    made = standing.update(worker, container_toolkit="1.20.1")
     assert targets(worker) == ["down", "up"]
     assert made.outputs["drift"] == []
-    acts = [e["action"] for e in joined.first.journal("usernetes") if e.get("node") == worker.name]
+    acts = [
+        e["action"] for e in standing.first.journal("usernetes") if e.get("node") == worker.name
+    ]
     assert acts == ["annotate", "cordon", "drain", "uncordon", "annotate"]
     # Somebody edits upstream's files: they are brought anew.
     file = worker.path(f"{STATE}/source/docker-compose.yaml")
     file.write_text("services: {}\n")
-    assert "the files of Usernetes were changed" in drift(joined, worker)
-    joined.update(worker)
+    assert "the files of Usernetes were changed" in drift(standing, worker)
+    standing.update(worker)
     assert "build: ." in file.read_text()
 
 

@@ -9,7 +9,8 @@ from lab.hosts import usernetes_node
 from lab.hosts.usernetes import usernetes_pki
 from lab.hosts.usernetes.usernetes_cluster import Clusters, NodeState
 from tests.fixtures.hosts import SimulatedHost
-from tests.providers.provider_process import Made, ProviderProcess, Read
+from tests.providers.cluster_kit import Nodes
+from tests.providers.provider_process import ProviderProcess
 
 GEN2, GEN3 = "gen2-v20250210.0", "gen3-v20260902.0"
 ACCOUNT = "operator"
@@ -37,16 +38,17 @@ def prepare(host: SimulatedHost) -> None:
         assert done.returncode == 0, done.stderr
 
 
-class Cluster:
+class Cluster(Nodes):
     """Hosts, and what each of them must be. The first is the control plane."""
+
+    kind = UsernetesNodeProvider
 
     def __init__(
         self, hosts: Sequence[SimulatedHost], provider: ProviderProcess, *, name: str = "u7s"
     ) -> None:
+        super().__init__(provider)
         self.hosts = list(hosts)
-        self.provider = provider
         self.name = name
-        self.made: dict[str, Made] = {}
 
     @property
     def first(self) -> SimulatedHost:
@@ -54,7 +56,6 @@ class Cluster:
         return self.hosts[0]
 
     def inputs(self, host: SimulatedHost, **changes: Any) -> dict[str, Any]:
-        """The inputs of one host."""
         tag = changes.pop("tag", GEN3)
         kubernetes = usernetes_pki.kubernetes(tag)
         values: dict[str, Any] = {
@@ -90,35 +91,6 @@ class Cluster:
                 "cluster_id": outputs["member_of"],
             }
         return {**values, **changes}
-
-    def create(self, host: SimulatedHost, **changes: Any) -> Made:
-        """Join."""
-        made = self.provider.create(UsernetesNodeProvider, self.inputs(host, **changes))
-        self.made[host.name] = made
-        return made
-
-    def update(self, host: SimulatedHost, **changes: Any) -> Made:
-        """Bring it to other inputs, or back to its own."""
-        inputs = self.inputs(host, **changes)
-        made = self.provider.update(UsernetesNodeProvider, self.made[host.name], inputs)
-        self.made[host.name] = made
-        return made
-
-    def refresh(self, host: SimulatedHost) -> Read:
-        """Look at the host; the state is what was seen."""
-        read = self.provider.read(UsernetesNodeProvider, self.made[host.name])
-        self.made[host.name] = Made(read.id, read.outputs)
-        return read
-
-    def delete(self, host: SimulatedHost) -> None:
-        """Take it out."""
-        self.provider.delete(UsernetesNodeProvider, self.made[host.name])
-
-    def differs(self, host: SimulatedHost, **changes: Any) -> tuple[bool, list[str]]:
-        """Whether the engine would act, and which inputs would make another resource of it."""
-        news = self.inputs(host, **changes)
-        found = self.provider.diff(UsernetesNodeProvider, self.made[host.name].outputs, news)
-        return found.changes, found.replaces
 
     def nodes(self) -> dict[str, Any]:
         """Nodes of the API, by name."""

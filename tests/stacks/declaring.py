@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -50,33 +47,3 @@ def declared(keys: Mapping[str, Any], *, preview: bool) -> Recorder:
         import_module(f"stacks.{loaded.cluster_type}").build(loaded.section, loaded.secrets)
 
     return record(program, preview=preview)
-
-
-def previewed(folder: Path, stack: str, stack_file: str, *options: str) -> str:
-    """What the embedded engine says of a preview in a folder, with no account, no network and no lab."""
-    for path in PROJECT.iterdir():
-        if not path.name.startswith((".git", ".lab", "Pulumi.", "tests", "docs")):
-            (folder / path.name).symlink_to(path)
-    (folder / "Pulumi.yaml").write_text((PROJECT / "Pulumi.yaml").read_text())
-    (folder / f"Pulumi.{stack}.yaml").write_text(stack_file)
-    (folder / "state").mkdir()
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("GOOGLE_", "PULUMI_"))}
-    told = {
-        "PULUMI_BACKEND_URL": f"file://{folder / 'state'}",
-        "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
-        "PULUMI_PYTHON_CMD": sys.executable,
-        "GPU_CLUSTERS_LAB": str(folder / "no-lab"),
-    }
-    said = ""
-    for words in (("stack", "init", stack), ("preview", "--stack", stack, *options)):
-        done = subprocess.run(
-            [sys.executable, "-m", "engine", *words],
-            cwd=folder,
-            env={**kept, **told},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        said = done.stdout
-    return said

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gpuclusters.rke2 import host_config, releases
 from tests.components.recorder import Recorder
-from tests.stacks.declaring import declared, previewed
+from tests.stacks.declaring import declared
 
 VERSION = "v1.35.7+rke2r1"
 TYPE = ":Rke2Node"
@@ -118,20 +117,3 @@ def test_proxies_reach_the_units() -> None:
     found = nodes(stack("hgx-01", environment={"HTTPS_PROXY": "http://proxy.example.com:3128"}))
     assert "HTTPS_PROXY=http://proxy" in found["cp-1-rke2"]["files"]["/etc/default/rke2-server"]
     assert "HTTPS_PROXY=http://proxy" in found["hgx-01-rke2"]["files"]["/etc/default/rke2-agent"]
-
-
-def test_the_embedded_engine_previews_it_before_anything_is_there(tmp_path: Path) -> None:
-    kubernetes = {
-        "source": "rke2",
-        "version": VERSION,
-        "artifacts": {"source": "download", "checksum": "a" * 64},
-        "servers": [{"name": "cp-1"}],
-    }
-    keys = {f"gpu-clusters:{key}": value for key, value in document(kubernetes, ["hgx-01"]).items()}
-    said = previewed(tmp_path, "t", yaml.safe_dump({"config": keys}), "--non-interactive")
-    for line in (
-        "gpu-clusters:rke2:Rke2Cluster dev create",
-        "gpu-clusters:gpu:Rke2Node cp-1-rke2 create",
-        "gpu-clusters:gpu:Rke2Node hgx-01-rke2 create",
-    ):
-        assert line in said
