@@ -16,6 +16,7 @@ from tests.stacks import declaring
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINjnSvjiVc3NyLhiZ3U1zwicC37SnCP8s6oO7+zrF6YO"
 MANAGED = {"source": "cert-manager", "issuer": "letsencrypt"}
 HOST = "api.corp.test"
+INGRESS = {"kind": "ingress", "ingress-class": "nginx", "host": HOST, "certificate": MANAGED}
 ROUTES = ("Ingress", "Gateway", "HTTPRoute")
 
 
@@ -101,10 +102,8 @@ def test_an_ingress_ends_tls_and_leads_from_http_to_https(
 ) -> None:
     seen = stack(
         exposure={
-            "kind": "ingress",
+            **INGRESS,
             "ingress-class": ingress_class,
-            "host": HOST,
-            "certificate": MANAGED,
             "annotations": {"external-dns.corp.test/ttl": "60"},
         }
     )
@@ -135,10 +134,9 @@ def test_an_ingress_ends_tls_and_leads_from_http_to_https(
 
 
 def test_behind_an_ingress_pods_and_nodes_are_the_proxies_unless_it_is_said_otherwise() -> None:
-    exposure = {"kind": "ingress", "ingress-class": "nginx", "host": HOST, "certificate": MANAGED}
-    derived = settings(stack(exposure=exposure))
+    derived = settings(stack(exposure=INGRESS))
     assert derived["proxies"] == ["10.244.0.0/16", "10.20.0.0/24"]
-    said = settings(stack(exposure=exposure, proxies=["10.9.0.0/16"]))
+    said = settings(stack(exposure=INGRESS, proxies=["10.9.0.0/16"]))
     assert said["proxies"] == ["10.9.0.0/16"]
     balancer = {"kind": "load-balancer", "host": HOST, "certificate": MANAGED}
     assert settings(stack(exposure=balancer))["proxies"] == []
@@ -218,7 +216,6 @@ def test_where_something_else_ends_tls_nothing_is_declared_for_it() -> None:
 
 
 def test_operators_are_who_the_configuration_says_and_otherwise_nobody() -> None:
-    exposure = {"kind": "ingress", "ingress-class": "nginx", "host": HOST, "certificate": MANAGED}
-    said = settings(stack(exposure=exposure, **{"operator-group": "gpu-operators"}))
+    said = settings(stack(exposure=INGRESS, **{"operator-group": "gpu-operators"}))
     assert said["operatorGroup"] == "gpu-operators"
-    assert "operatorGroup" not in settings(stack(exposure=exposure))
+    assert "operatorGroup" not in settings(stack(exposure=INGRESS))

@@ -12,7 +12,6 @@ from tests.components.recorder import Recorder
 from tests.stacks.declaring import declared
 
 VERSION = "v1.35.7+rke2r1"
-TYPE = ":Rke2Node"
 
 
 def stack(
@@ -48,7 +47,14 @@ def document(kubernetes: dict[str, Any], agents: Sequence[str]) -> dict[str, Any
 
 def nodes(recorder: Recorder) -> dict[str, dict[str, Any]]:
     """Inputs of the hosts' RKE2, by resource name."""
-    return recorder.of(TYPE)
+    return recorder.of(":Rke2Node")
+
+
+def cilium(recorder: Recorder) -> dict[str, Any]:
+    """The values that its chart is given."""
+    text = nodes(recorder)["cp-1-rke2"]["files"][host_config.CILIUM_FILE]
+    values: dict[str, Any] = yaml.safe_load(yaml.safe_load(text)["spec"]["valuesContent"])
+    return values
 
 
 def known(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -73,21 +79,15 @@ def test_every_host_is_one_resource_of_the_cluster() -> None:
     assert "agent_token" not in found["hgx-01-rke2"]
 
 
-def test_cilium_is_told_what_the_network_section_says() -> None:
-    files = nodes(stack("hgx-01"))["cp-1-rke2"]["files"]
-    values = yaml.safe_load(yaml.safe_load(files[host_config.CILIUM_FILE])["spec"]["valuesContent"])
+def test_cilium_is_told_what_the_configuration_says_and_serves_an_ingress_that_needs_it() -> None:
+    values = cilium(stack("hgx-01"))
     assert values["kubeProxyReplacement"] is True
     assert values["socketLB"]["hostNamespaceOnly"] is True
     assert "ingressController" not in values
-
-
-def test_cilium_serves_the_ingress_that_the_api_is_given() -> None:
     certificate = {"source": "cert-manager", "issuer": "letsencrypt"}
     exposure = {"kind": "ingress", "host": "api.example.com", "certificate": certificate}
     made = stack("hgx-01", api={"exposure": {**exposure, "ingress-class": "cilium"}})
-    files = nodes(made)["cp-1-rke2"]["files"]
-    values = yaml.safe_load(yaml.safe_load(files[host_config.CILIUM_FILE])["spec"]["valuesContent"])
-    assert values["ingressController"] == {"enabled": True}
+    assert cilium(made)["ingressController"] == {"enabled": True}
 
 
 def test_kubelet_and_containerd_are_told_through_rke2_and_by_nobody_else() -> None:
