@@ -26,6 +26,7 @@ def piped(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def test_a_value_is_set_read_and_removed(dev: Shell) -> None:
     dev.ok("config", "set", "--stack", "dev", "size", "3")
     assert dev.ok("config", "get", "size").out == "3\n"
+    assert "greeting  hello" in dev.ok("config").out  # the project's default
     assert "refs:size: '3'" in dev.stack_file.read_text()
     dev.ok("config", "rm", "--stack", "dev", "size")
     assert dev("config", "get", "size").code == 1
@@ -65,15 +66,6 @@ def test_an_object_is_read_as_json(dev: Shell) -> None:
         "objectValue": {"list": [{"n": 1}, True], "text": "01"},
         "secret": False,
     }
-
-
-@pytest.mark.parametrize("verb", [("set", "a.b", "1"), ("get", "a.b"), ("rm", "a.b")])
-def test_a_path_into_a_value_is_refused_by_name(dev: Shell, verb: tuple[str, ...]) -> None:
-    before = dev.stack_file.read_text()
-    done = dev("config", *verb, "--path")
-    assert done.code == 2
-    assert "--path is not part of the embedded engine" in done.err
-    assert dev.stack_file.read_text() == before
 
 
 def test_types_are_kept_if_asked(dev: Shell) -> None:
@@ -116,31 +108,7 @@ def test_what_looks_like_a_secret_is_not_stored_in_the_clear(dev: Shell) -> None
     dev.ok("config", "set", "size", "hR7kQ2mZ9xW4vB1n")
 
 
-def test_defaults_of_the_project_are_listed_and_read(dev: Shell) -> None:
-    assert dev.ok("config", "get", "greeting").out == "hello\n"
-    assert "greeting  hello" in dev.ok("config").out
-
-
 def test_another_file_can_be_named(dev: Shell) -> None:
     dev.ok("config", "set", "--config-file", "other.yaml", "size", "1")
     assert "size" not in dev.stack_file.read_text()
     assert dev.ok("config", "--config-file", "other.yaml", "get", "size").out == "1\n"
-
-
-def test_comments_survive_every_command(dev: Shell) -> None:
-    salt = dev.stack_file.read_text()
-    dev.stack_file.write_text(f"# top\n{salt}config:\n  # about size\n  refs:size: 1  # small\n")
-    dev.ok("config", "set", "size", "2")
-    dev.ok("config", "set", "--secret", "token", "x")
-    dev.ok("config", "rm", "token")
-    assert dev.stack_file.read_text() == (
-        f"# top\n{salt}config:\n  # about size\n  refs:size: '2'  # small\n"
-    )
-
-
-def test_a_broken_stack_file_is_reported_with_its_name(dev: Shell) -> None:
-    dev.stack_file.write_text("config: [")
-    done = dev("config")
-    assert done.code == 2
-    assert "Pulumi.dev.yaml" in done.err
-    assert "Traceback" not in done.err

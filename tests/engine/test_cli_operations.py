@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -107,13 +106,6 @@ def test_no_output_shows_a_secret(dev: Shell, engine: Use) -> None:
             assert "line\\nline" not in done.out + done.err
 
 
-def test_up_shows_a_preview_first(dev: Shell, engine: Use) -> None:
-    recorder = Recorder()
-    engine(recorder)
-    dev.ok("up", "--yes")
-    assert [request.preview for request in recorder.requests] == [True, False]
-
-
 def test_a_failed_preview_ends_it(dev: Shell, engine: Use) -> None:
     recorder = Recorder()
     recorder.outcome = Outcome(ok=False, changes={})
@@ -204,14 +196,6 @@ def test_unexpected_changes_exit_with_7(
     assert dev(*verb).code == 0
 
 
-def test_a_cancelled_run_exits_with_8(dev: Shell, engine: Use) -> None:
-    recorder = Recorder()
-    recorder.outcome = Outcome(ok=False, changes={}, cancelled=True)
-    engine(recorder)
-    done = dev("up", "--yes", "--skip-preview")
-    assert (done.code, done.err) == (8, "")
-
-
 def test_the_first_interrupt_asks_and_the_second_insists(dev: Shell, engine: Use) -> None:
     asked = []
 
@@ -286,14 +270,7 @@ def test_a_wrong_command_line_exits_with_2_and_runs_nothing(
     assert done.err.startswith("error: ")
 
 
-def test_flags_may_be_switched_off_in_so_many_words(dev: Shell, engine: Use) -> None:
-    recorder = Recorder()
-    engine(recorder)
-    dev.ok("preview", "--refresh=false", "--diff=false", "--json=true")
-    assert not recorder.requests[0].refresh
-
-
-def test_missing_configuration_is_found_before_the_engine_starts(dev: Shell, engine: Use) -> None:
+def test_missing_configuration_is_found_first_unless_all_is_to_go(dev: Shell, engine: Use) -> None:
     engine(lambda *_: pytest.fail("the engine ran"))
     (dev.folder / "Pulumi.yaml").write_text(
         "name: refs\nruntime: python\nconfig: {size: {type: integer}, name: {type: string}}\n"
@@ -301,13 +278,7 @@ def test_missing_configuration_is_found_before_the_engine_starts(dev: Shell, eng
     done = dev("preview")
     assert done.code == 1
     assert "missing configuration values 'name' and 'size'" in done.err
-
-
-def test_destroy_does_not_ask_for_configuration(dev: Shell, engine: Use) -> None:
     engine(Recorder())
-    (dev.folder / "Pulumi.yaml").write_text(
-        "name: refs\nruntime: python\nconfig: {size: {type: integer}}\n"
-    )
     dev.ok("destroy", "--yes", "--skip-preview")
 
 
@@ -316,38 +287,6 @@ def test_destroy_can_remove_the_stack(dev: Shell, engine: Use) -> None:
     dev.ok("destroy", "--yes", "--remove")
     assert not dev.checkpoint.exists()
     assert not dev.stack_file.exists()
-
-
-def test_json_stays_json(dev: Shell, engine: Use) -> None:
-    engine(Recorder())
-    json.loads(dev.ok("preview", "--json").out)
-    lines = dev.ok("up", "--yes", "--skip-preview", "--json").out.splitlines()
-    assert [next(k for k in json.loads(line) if k.endswith("Event")) for line in lines] == [
-        "preludeEvent", "summaryEvent", "cancelEvent",
-    ]  # fmt: skip
-
-
-def test_settings_may_come_from_the_environment(
-    dev: Shell, engine: Use, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recorder = Recorder()
-    engine(recorder)
-    monkeypatch.setenv("PULUMI_PARALLEL", "2")
-    monkeypatch.setenv("PULUMI_REFRESH", "true")
-    monkeypatch.setenv("PULUMI_SKIP_CONFIRMATIONS", "true")
-    monkeypatch.setenv("PULUMI_CONTINUE_ON_ERROR", "1")
-    dev.ok("up")
-    request = recorder.requests[-1]
-    assert (request.parallel, request.refresh, request.continue_on_error) == (2, True, True)
-    monkeypatch.setenv("PULUMI_PARALLEL", "many")
-    assert dev("preview").code == 2
-
-
-def test_another_language_is_refused(dev: Shell) -> None:
-    (dev.folder / "Pulumi.yaml").write_text("name: refs\nruntime: go\n")
-    done = dev("preview")
-    assert done.code == 1
-    assert "Python programs only" in done.err
 
 
 def test_outside_of_a_project_that_is_said(

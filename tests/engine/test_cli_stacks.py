@@ -4,78 +4,79 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
+from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
-from engine.backend.filebackend import FileBackend
-from engine.backend.layout import StackReference
-from engine.backend.store import CheckpointStore
+from engine.cli import states
 from engine.secrets import SecretsManager
-from engine.state import ResourceState, Snapshot
-from engine.values import Secret
+from engine.usererror import UserError
+from engine.values import SECRET, SIGNATURE
 from tests.engine.shellkit import Shell, shell
 
 __all__ = ["shell"]
 
-DEV = StackReference("refs", "dev")
-ROOT = "urn:pulumi:dev::refs::pulumi:pulumi:Stack::refs-dev"
-ONE = "urn:pulumi:dev::refs::a:b:C::one"
-TWO = "urn:pulumi:dev::refs::a:b:C::two"
+PREFIX = "urn:pulumi:dev::refs::"
+ROOT = f"{PREFIX}pulumi:pulumi:Stack::refs-dev"
+PROVIDER = f"{PREFIX}pulumi:providers:a::default"
+ONE, TWO, CHILD = f"{PREFIX}a:b:C::one", f"{PREFIX}a:b:C::two", f"{PREFIX}a:b:C$a:b:D::child"
 
 
-def fill(shell: Shell, *, protect: bool = False) -> None:
-    """A stack with a secret output and two resources, the second depending on the first."""
+def state(**more: object) -> list[dict[str, Any]]:
+    uses = {"provider": f"{PROVIDER}::uuid", "custom": True, "id": "i", "type": "a:b:C"}
+    resources: list[dict[str, Any]] = [
+        {"urn": ROOT, "custom": False, "type": "pulumi:pulumi:Stack"},
+        {"urn": PROVIDER, "custom": True, "id": "uuid", "type": "pulumi:providers:a"},
+        {"urn": ONE, "parent": ROOT, "inputs": {"mine": ONE}, **uses},
+        {
+            **{"urn": TWO, "parent": ROOT, "dependencies": [ONE], "deletedWith": ONE, **uses},
+            "propertyDependencies": {"x": [ONE], "y": []},
+        },
+        {"urn": CHILD, "parent": ONE, **uses, "type": "a:b:D"},
+    ]
+    return [{**resource, **more} for resource in resources]
+
+
+def fill(shell: Shell, resources: list[dict[str, Any]]) -> None:
+    """A stack with these resources and a secret output."""
     shell.ok("stack", "init", "dev")
-    backend = FileBackend(shell.state)
-    provider = backend.checkpoint(DEV).secrets_provider
-    assert provider is not None
-    manager = SecretsManager(provider["state"]["salt"], lambda: "test")
-    outputs = {"password": Secret("s3cret"), "size": 3, "nested": {"a": [1]}}
-    CheckpointStore(backend.bucket, DEV, manager, lambda _: manager).save(
-        Snapshot(
-            (
-                ResourceState(ROOT, "pulumi:pulumi:Stack", custom=False, outputs=outputs),
-                ResourceState(ONE, "a:b:C", custom=True, id="1", parent=ROOT, protect=protect),
-                ResourceState(TWO, "a:b:C", custom=True, id="2", parent=ROOT, dependencies=(ONE,)),
-            )
-        )
-    )
+    document = json.loads(shell.checkpoint.read_text())
+    latest = document["checkpoint"]["latest"]
+    keys = SecretsManager(latest["secrets_providers"]["state"]["salt"], lambda: "test")
+    hidden = {SIGNATURE: SECRET, "ciphertext": keys.encrypt('"s3cret"')}
+    root = {**resources[0], "outputs": {"password": hidden, "size": 3, "nested": {"a": [1]}}}
+    latest["resources"] = [root, *resources[1:]]
+    shell.checkpoint.write_text(json.dumps(document))
+
+
+def resources(shell: Shell) -> list[dict[str, Any]]:
+    latest = json.loads(shell.checkpoint.read_text())["checkpoint"]["latest"]
+    return list(latest.get("resources", ()))
 
 
 def urns(shell: Shell) -> list[str]:
-    document = json.loads(shell.checkpoint.read_text())
-    return [r["urn"] for r in document["checkpoint"]["latest"].get("resources", [])]
+    return [r["urn"] for r in resources(shell)]
 
 
-def test_a_new_stack_is_selected_and_has_a_salt(shell: Shell) -> None:
+def test_a_new_stack_is_selected_and_uses_the_salt_that_is_in_its_file(shell: Shell) -> None:
     shell.ok("stack", "init", "dev")
-    assert shell.stack_file.read_text().startswith("encryptionsalt: v1:")
+    before = shell.stack_file.read_text()
+    assert before.startswith("encryptionsalt: v1:")
     assert shell.ok("stack", "ls", "--json").json == [
         {"name": "dev", "current": True, "updateInProgress": False, "resourceCount": 0}
     ]
-
-
-def test_a_salt_that_is_in_the_file_already_is_used(shell: Shell) -> None:
-    shell.ok("stack", "init", "dev")
-    before = shell.stack_file.read_text()
+    assert "already exists" in shell("stack", "init", "dev").err
+    shell.ok("stack", "select", "--create", "dev")
     shell.ok("stack", "rm", "--yes", "--preserve-config")
     shell.ok("stack", "init", "dev")
     assert shell.stack_file.read_text() == before
 
 
-def test_the_selection_can_be_changed_and_goes_with_its_stack(shell: Shell) -> None:
-    shell.ok("stack", "init", "dev")
-    shell.ok("stack", "init", "prod")
-    shell.ok("stack", "select", "dev")
-    assert "dev*" in shell.ok("stack", "ls").out
-    shell.ok("stack", "rm", "dev", "--yes")
-    done = shell("stack", "output")
-    assert done.code == 6
-    assert "no stack selected" in done.err
-
-
-def test_the_environment_names_a_stack(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_selection_can_be_changed_and_goes_with_its_stack(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shell.ok("stack", "init", "dev")
     shell.ok("stack", "init", "prod")
     monkeypatch.setenv("PULUMI_STACK", "dev")
@@ -83,6 +84,13 @@ def test_the_environment_names_a_stack(shell: Shell, monkeypatch: pytest.MonkeyP
     shell.ok("config", "set", "key", "of-prod", "--stack", "organization/refs/prod")
     assert shell.ok("config", "get", "key").out == "of-dev\n"
     assert shell.ok("config", "get", "key", "--stack", "prod").out == "of-prod\n"
+    monkeypatch.delenv("PULUMI_STACK")
+    shell.ok("stack", "select", "dev")
+    assert "dev*" in shell.ok("stack", "ls").out
+    shell.ok("stack", "rm", "dev", "--yes")
+    done = shell("stack", "output")
+    assert done.code == 6
+    assert "no stack selected" in done.err
 
 
 @pytest.mark.parametrize(
@@ -94,87 +102,59 @@ def test_an_unknown_stack_exits_with_6(shell: Shell, command: tuple[str, ...]) -
     assert done.err == "error: no stack named 'nowhere' found\n"
 
 
-def test_a_stack_is_not_made_twice(shell: Shell) -> None:
-    shell.ok("stack", "init", "dev")
-    assert "already exists" in shell("stack", "init", "dev").err
-    assert shell("stack", "select", "--create", "dev").code == 0
-
-
 def test_outputs_hide_secrets_unless_asked(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(shell)
-    assert shell.ok("stack", "output", "--show-secrets", "--json").json == {
-        "nested": {"a": [1]}, "password": "s3cret", "size": 3,
-    }  # fmt: skip
+    fill(shell, state())
+    outputs = {"nested": {"a": [1]}, "password": "s3cret", "size": 3}
+    assert shell.ok("stack", "output", "--show-secrets", "--json").json == outputs
     # Without the flag nobody needs the passphrase.
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
-    assert shell.ok("stack", "output", "--json").json == {
-        "nested": {"a": [1]}, "password": "[secret]", "size": 3,
-    }  # fmt: skip
+    hidden = {**outputs, "password": "[secret]"}
+    assert shell.ok("stack", "output", "--json").json == hidden
     assert shell.ok("stack", "output", "size").out == "3\n"
     assert "s3cret" not in shell.ok("stack").out
     assert shell("stack", "output", "absent").code == 1
 
 
-def test_an_export_has_secrets_encrypted_or_plain(shell: Shell) -> None:
-    fill(shell)
-    encrypted = shell.ok("stack", "export").json
-    plain = shell.ok("stack", "export", "--show-secrets").json
-    assert isinstance(encrypted, dict)
-    assert isinstance(plain, dict)
-    assert encrypted["version"] == plain["version"] == 3
-    hidden = encrypted["deployment"]["resources"][0]["outputs"]["password"]
-    shown = plain["deployment"]["resources"][0]["outputs"]["password"]
-    assert hidden["ciphertext"].startswith("v1:")
-    assert shown["plaintext"] == '"s3cret"'
-    assert encrypted == {
-        "version": 3,
-        "deployment": json.loads(shell.checkpoint.read_text())["checkpoint"]["latest"],
-    }
-
-
-@pytest.mark.parametrize("flag", [(), ("--show-secrets",)])
+@pytest.mark.parametrize("flags", [(), ("--show-secrets",)])
 def test_what_was_exported_can_be_imported(
-    shell: Shell, flag: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    shell: Shell, flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(shell)
-    exported = shell.ok("stack", "export", *flag).out
+    fill(shell, state())
+    latest = json.loads(shell.checkpoint.read_text())["checkpoint"]["latest"]
+    exported = shell.ok("stack", "export", *flags)
+    if flags:
+        assert '"plaintext": "\\"s3cret\\""' in exported.out
+    else:
+        assert exported.json == {"version": 3, "deployment": latest}
     shell.ok("state", "delete", "--yes", TWO)
-    monkeypatch.setattr("sys.stdin", io.StringIO(exported))
+    monkeypatch.setattr("sys.stdin", io.StringIO(exported.out))
     shell.ok("stack", "import")
-    assert urns(shell) == [ROOT, ONE, TWO]
+    assert urns(shell) == [ROOT, PROVIDER, ONE, TWO, CHILD]
     assert "s3cret" not in shell.checkpoint.read_text()
     assert shell.ok("stack", "output", "password", "--show-secrets").out == "s3cret\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
+def test_what_is_no_export_of_this_stack_is_not_imported(shell: Shell) -> None:
+    fill(shell, state())
+    file = shell.root / "x.json"
+    shell.ok("stack", "export", "--file", str(file))
+    of_another = file.read_text().replace("urn:pulumi:dev", "urn:pulumi:prod")
+    before = shell.checkpoint.read_bytes()
+    for text, what in (
         ("{", "not valid JSON"),
         ("[]", "as `stack export`"),
         ('{"version":7,"deployment":{}}', "version 7"),
-    ],
-)
-def test_what_is_no_export_is_not_imported(
-    shell: Shell, tmp_path: Path, text: str, what: str
-) -> None:
-    fill(shell)
-    (tmp_path / "x.json").write_text(text)
-    before = shell.checkpoint.read_bytes()
-    assert what in shell("stack", "import", "--file", str(tmp_path / "x.json")).err
-    assert shell.checkpoint.read_bytes() == before
-
-
-def test_the_state_of_another_stack_is_imported_only_by_force(shell: Shell, tmp_path: Path) -> None:
-    fill(shell)
-    shell.ok("stack", "export", "--file", str(tmp_path / "dev.json"))
-    shell.ok("stack", "init", "prod")
-    done = shell("stack", "import", "--file", str(tmp_path / "dev.json"))
-    assert done.code == 1
-    assert "--force" in done.err
+        (of_another, "--force"),
+    ):
+        file.write_text(text)
+        done = shell("stack", "import", "--file", str(file))
+        assert done.code == 1
+        assert what in done.err
+        assert shell.checkpoint.read_bytes() == before
 
 
 def test_a_stack_with_resources_is_removed_only_by_force(shell: Shell) -> None:
-    fill(shell)
+    fill(shell, state())
     assert shell("stack", "rm").code == 2  # nobody can be asked
     done = shell("stack", "rm", "--yes")
     assert done.code == 1
@@ -182,25 +162,6 @@ def test_a_stack_with_resources_is_removed_only_by_force(shell: Shell) -> None:
     shell.ok("stack", "rm", "--yes", "--force")
     assert not shell.checkpoint.exists()
     assert not shell.stack_file.exists()
-
-
-def test_protection_is_changed_in_the_state(shell: Shell) -> None:
-    fill(shell, protect=True)
-    done = shell("state", "delete", "--yes", "--target-dependents", ONE)
-    assert "is protected" in done.err
-    shell.ok("state", "unprotect", "--yes", "--all")
-    shell.ok("state", "delete", "--yes", "--target-dependents", ONE)
-    assert urns(shell) == [ROOT]
-
-
-def test_what_others_need_is_not_taken_out_of_the_state(shell: Shell) -> None:
-    fill(shell)
-    before = shell.checkpoint.read_bytes()
-    done = shell("state", "delete", "--yes", ONE)
-    assert f"{ONE} can't be safely deleted" in done.err
-    assert f"  * {TWO}\n" in done.err
-    assert "no such resource" in shell("state", "delete", "--yes", "urn:x").err
-    assert shell.checkpoint.read_bytes() == before
 
 
 def test_cancel_lets_go_of_a_lock(shell: Shell) -> None:
@@ -213,3 +174,51 @@ def test_cancel_lets_go_of_a_lock(shell: Shell) -> None:
     shell.ok("cancel", "--yes")
     assert not lock.exists()
     assert "nothing to cancel" in shell.ok("cancel", "dev", "--yes").out
+
+
+def test_protection_is_taken_off_one_by_one_or_from_all(shell: Shell) -> None:
+    fill(shell, state(protect=True))
+    shell.ok("state", "unprotect", ONE, "--yes")
+    assert [r["urn"] for r in resources(shell) if not r.get("protect")] == [ONE]
+    assert shell("state", "unprotect", "--all", ONE, "--yes").code == 2
+    assert shell("state", "unprotect", "--yes").code == 2
+    shell.ok("state", "unprotect", "--all", "--yes")
+    assert resources(shell)[1:] == state()[1:]
+
+
+def test_what_is_protected_or_needed_is_not_forgotten_but_by_force(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protected = state()
+    protected[3]["protect"] = True
+    fill(shell, protected)
+    before = shell.checkpoint.read_bytes()
+    done = shell("state", "delete", "--yes", ONE)
+    assert f"{ONE} can't be safely deleted" in done.err
+    assert f"  * {TWO}\n" in done.err
+    assert "no such resource" in shell("state", "delete", "--yes", "urn:x").err
+    assert "it is protected" in shell("state", "delete", "--all", "--yes").err
+    assert "is protected" in shell("state", "delete", ONE, "--target-dependents", "--yes").err
+    done = shell("state", "delete", CHILD)
+    assert (done.code, done.err) == (2, "error: non-interactive mode requires --yes flag\n")
+    assert shell.checkpoint.read_bytes() == before
+    monkeypatch.setenv("PULUMI_SKIP_CONFIRMATIONS", "true")
+    shell.ok("state", "unprotect", TWO)
+    shell.ok("state", "delete", ONE, "--target-dependents")
+    assert urns(shell) == [ROOT, PROVIDER]
+    shell.ok("state", "delete", "--all", "--force", "--yes")
+    assert resources(shell) == []
+
+
+@given(st.permutations([ONE, TWO, CHILD]))
+def test_what_is_left_after_a_deletion_is_whole(order: list[str]) -> None:
+    left = state()
+    for urn in order:
+        if not any(r["urn"] == urn for r in left):
+            continue
+        try:
+            left = states.without(left, urn, force=False, dependents=False)
+        except UserError:
+            left = states.without(left, urn, force=False, dependents=True)
+        known = {r["urn"] for r in left}
+        assert all(states.needs(r) <= known for r in left)

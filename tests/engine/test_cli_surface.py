@@ -189,13 +189,6 @@ def test_help_and_version_have_two_spellings(
     assert texts[0].startswith("usage: python -m engine stack ls")
 
 
-@pytest.mark.parametrize("command", ["", "state", "stack"])
-def test_a_command_that_needs_another_prints_what_there_is(shell: Shell, command: str) -> None:
-    done = shell.ok(*command.split())
-    assert done.out.startswith("usage: ")
-    assert not done.err
-
-
 @pytest.mark.parametrize("flag", ["yes", "target-dependents"])
 def test_a_flag_from_the_environment_is_refused_by_name(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, flag: str
