@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine import deployment, secrets
-from engine.cli.main import main
+from engine.cli.main import build, main
 from engine.events import Event
 from engine.request import Cancellation, Outcome, Request, SnapshotStore
 
@@ -22,6 +23,9 @@ runtime: python
 config:
   greeting: {type: string, default: hello}
 """
+
+whole = functools.cache(build)
+"""The parser of all commands: making it is most of what a short command costs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +90,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{made.state}")
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "test")
+    monkeypatch.setattr("engine.cli.main.build", whole)
     monkeypatch.setattr(secrets, "ITERATIONS", 1)
     secrets._derive.cache_clear()
     monkeypatch.setattr("sys.stdin", io.StringIO(""))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import functools
 import os
 import re
 import subprocess
@@ -16,9 +15,8 @@ import pytest
 
 from engine.cli import parser as parsing
 from engine.cli import refusals
-from engine.cli.main import build
 from engine.cli.parser import Parser
-from tests.engine.shellkit import Shell, shell
+from tests.engine.shellkit import Shell, shell, whole
 
 __all__ = ["shell"]
 
@@ -78,9 +76,6 @@ REFUSED = (
 )  # fmt: skip
 
 
-whole = functools.cache(build)
-
-
 def _parser_of(command: str, parser: Parser) -> Parser:
     for name in command.split():
         parser = next(below for _, known, below in parsing._below(parser) if known == name)
@@ -103,7 +98,7 @@ def test_every_flag_of_a_command_is_known_or_refused(command: str) -> None:
 
 def test_a_value_may_have_the_name_of_a_command() -> None:
     known = parsing.parse(
-        build(), ["--cwd", "stack", "config", "set", "--stack", "up", "ls", "config"]
+        whole(), ["--cwd", "stack", "config", "set", "--stack", "up", "ls", "config"]
     )
     assert (known.cwd, known.verb, known.action) == ("stack", "config", "set")
     assert (known.stack, known.key, known.value) == ("up", "ls", "config")
@@ -182,7 +177,7 @@ def test_help_and_version_have_two_spellings(
     texts = []
     for command in (["help", "stack", "ls"], ["stack", "ls", "--help"]):
         with pytest.raises(SystemExit) as ended:
-            parsing.parse(build(), command)
+            parsing.parse(whole(), command)
         assert ended.value.code == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1]
