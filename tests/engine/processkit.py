@@ -13,12 +13,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from engine.backend import checkpoints
+from engine.backend.filebackend import FileBackend
+from engine.backend.layout import StackReference
+from engine.secrets import SecretsManager
 from tests.fixtures.keys import quick_keys
+
+DEV = StackReference("proc", "dev")
 
 SALT = "v1:ip2XVbLTazw=:v1:32uGEF6AxQjTh976:VJ3lV7gQnrx2m+Hm9kPQkyTAE+dvPw=="
 """Of the passphrase `test`: with a salt of their own, each stack would have to derive a key."""
 
 COLD = (sys.executable, "-m", "engine")
+ODDITY = Path(__file__).with_name("oddity")
+"""A folder for PATH with a plugin that answers nonsense."""
 
 PROVIDER = """\
 import os, pathlib, stat, subprocess, time
@@ -76,7 +84,13 @@ class Engine:
             "MARK": str(root),
             **quick_keys(root.parent / "keys"),
         }
-        self.run("stack", "init", "dev")
+        # The plugin needs the SDK: its `python3` is that of the tests.
+        python = Path(sys.executable).parent
+        self.env["PATH"] = os.pathsep.join([str(ODDITY), str(python), self.env["PATH"]])
+        self.backend = FileBackend(root / "state")
+        self.backend.prepare()
+        keys = SecretsManager(SALT, lambda: "test")
+        self.backend.create(DEV, checkpoints.empty_deployment(keys))
 
     def program(self, text: str) -> None:
         (self.folder / "__main__.py").write_text(text)
@@ -98,6 +112,9 @@ class Engine:
         assert process.returncode == expect, output
         return output
 
+    def start_up(self) -> subprocess.Popen[str]:
+        return self.start("up", "--yes", "--skip-preview", "--stack", "dev")
+
     def up(self, expect: int = 0) -> str:
         return self.run("up", "--yes", "--skip-preview", "--stack", "dev", expect=expect)
 
@@ -105,9 +122,25 @@ class Engine:
         return [r["urn"].split("::")[-1] for r in self.state().get("resources", [])]
 
     def state(self) -> dict[str, Any]:
-        export: dict[str, Any] = json.loads(self.run("stack", "export", "--stack", "dev"))
-        deployment: dict[str, Any] = export["deployment"]
+        document = json.loads(self.backend.bucket.read(DEV.checkpoint))
+        deployment: dict[str, Any] = document["checkpoint"]["latest"]
         return deployment
+
+    def resources(self) -> dict[str, dict[str, Any]]:
+        return {r["urn"]: r for r in self.state().get("resources", [])}
+
+    def interrupt(self, process: subprocess.Popen[str], times: int = 1) -> str:
+        """Send Ctrl-C, each time after the one before was noticed; gives what is then said."""
+        assert process.stdout is not None
+        for number in range(times):
+            if number:
+                while not process.stdout.readline().startswith("^C received"):
+                    assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 8, output
+        assert self.processes() == []
+        return output
 
     def wait_for(self, name: str) -> None:
         deadline = time.monotonic() + 120

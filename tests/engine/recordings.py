@@ -21,6 +21,7 @@ STEPS = [
     for line in file.read_text().splitlines()
 ]
 """Scenarios and what was recorded of each of their steps."""
+SCENARIOS = sorted({scenario for scenario, _ in STEPS})
 
 
 def load(name: str) -> ModuleType:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,78 +9,122 @@ import pytest
 
 from engine.goal import GoalError, from_request
 from engine.protocol import resource_pb2
-from tests.engine.processkit import Engine
+from tests.engine.processkit import COLD, Engine
 from tests.engine.warmkit import Warm
-
-ODDITY = Path(__file__).parent / "oddity"
 
 THINGS = """\
 import pulumi
+from things import Thing
 class Odd(pulumi.CustomResource):
     answer: pulumi.Output[str]
     def __init__(self, name, answer, opts=None):
         super().__init__("odd:index:Odd", name, {"answer": answer}, opts)
 """
+HEAD = "import os, pathlib, pulumi\nfrom odd import Odd\nfrom things import Thing\n"
+GOOD = "Odd('good', 'good')\n"
+GUARDED = "Thing('guarded', {what!r}, pulumi.ResourceOptions(protect=True, replace_on_changes=['what']))\n"
+FAILING_APPLY = """\
+pathlib.Path(os.environ["WORLD"], "program").write_text(str(os.getpid()))
+slow = [Odd(f"slow-{i}", "when the program has ended") for i in range(3)]
+def fail(_):
+    raise ValueError("this apply fails")
+pulumi.Output.from_input("x").apply(fail)
+Thing("after", pulumi.Output.all(*[s.id for s in slow]).apply(str))
+"""
+ALL_FAIL = """\
+def declare():
+    return {}["missing"]
 
 
-@pytest.fixture
-def engine(tmp_path: Path, warm: Warm) -> Iterator[Engine]:
-    made = Engine(tmp_path, [warm.engine])
+declare()
+"""
+HOOK = """\
+hook = pulumi.ResourceHook("h", lambda args: None)
+binding = pulumi.ResourceHookBinding(before_create=[hook])
+Thing("a", opts=pulumi.ResourceOptions(hooks=binding))
+"""
+ASSETS = "uses assets or archives, which the embedded engine does not support"
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Iterator[Engine]:
+    """A stack with two resources, which no program of this module may change."""
+    made = Engine(tmp_path_factory.mktemp("bad"), [warm.engine])
     (made.folder / "odd.py").write_text(THINGS)
-    # The plugin needs the SDK: its `python3` is that of the tests.
-    python = Path(sys.executable).parent
-    made.env["PATH"] = os.pathsep.join([str(ODDITY), str(python), made.env["PATH"]])
+    made.program(HEAD + GOOD + GUARDED.format(what="work"))
+    made.up()
     yield made
     made.end()
 
 
-def declare(engine: Engine, *answers: str) -> None:
-    lines = [f"Odd('thing-{i}', {answer!r})" for i, answer in enumerate(answers)]
-    engine.program("\n".join(["from odd import Odd", *lines, ""]))
+@pytest.fixture
+def engine(filled: Engine) -> Iterator[Engine]:
+    env = dict(filled.env)
+    yield filled
+    filled.env = env
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("program", "messages"),
     [
-        ("signature in check", "answered what cannot be understood"),
-        ("no id", "the provider gave no ID for the new resource"),
-        ("unknown", "answered with unknown values although there is an object: answer"),
-        ("details", "it broke"),
+        # A provider's answers that make no sense, and its differences.
+        ("Odd('bad', 'signature in check')\n", ["answered what cannot be understood"]),
+        ("Odd('bad', 'no id')\n", ["the provider gave no ID for the new resource"]),
+        (
+            "Odd('bad', 'unknown')\n",
+            ["answered with unknown values although there is an object: answer"],
+        ),
+        ("Odd('bad', 'details')\n", ["it broke"]),
+        ("Odd('good', 'state in diff')\n", ["a difference that cannot be understood: state 7"]),
+        ("Odd('good', 'kind in diff')\n", ["a difference that cannot be understood"]),
+        ("Odd('good', 'path in diff')\n", ["is no property path"]),
+        # A provider that dies.
+        (
+            "Thing('bad', 'die')\n",
+            ["the provider for 'pulumi-python' ended with exit code 3 during Create"],
+        ),
+        (
+            "Thing('bad', 'die slowly')\n",
+            ["the provider for 'pulumi-python' ended with exit code 4 during Create"],
+        ),
+        # Programs that end too soon, or not well.
+        ("os._exit(0)\n", ["ended before it registered anything"]),
+        (GOOD + "import sys\nsys.exit(7)\n", ["program exited with non-zero exit code: 7"]),
+        ("this is no Python\n", ["SyntaxError", "__main__.py"]),
+        (
+            ALL_FAIL,
+            ["Program failed with an unhandled exception", "KeyError: 'missing'", "__main__.py"],
+        ),
+        (GUARDED.format(what="other"), ["unable to replace resource"]),
+        # What is not supported.
+        *(
+            (text.format(f"pulumi.{value}"), [ASSETS])
+            for value in ("FileAsset('motd.txt')", "AssetArchive({})")
+            for text in ("Odd('a', {})\n", "pulumi.export('it', {})\n")
+        ),
+        (HOOK, ["does not support resource hooks"]),
+        (
+            "pulumi.CustomResource('nowhere:index:Thing', 'a', {},"
+            " pulumi.ResourceOptions(version='1.2.3'))\n",
+            [
+                "no provider for the package 'nowhere' 1.2.3",
+                "pulumi plugin install resource nowhere 1.2.3",
+            ],
+        ),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_told_and_not_stored(
-    engine: Engine, answer: str, message: str
+def test_what_makes_no_sense_is_told_and_changes_nothing(
+    engine: Engine, program: str, messages: list[str]
 ) -> None:
-    declare(engine, answer)
+    before = engine.resources()
+    engine.program(HEAD + program)
     output = engine.up(expect=1)
-    assert message in output
-    assert "Traceback" not in output
-    assert "internal fault" not in output
-    assert "thing-0" not in engine.names()
-    declare(engine, "good")
-    engine.up()
-    assert "thing-0" in engine.names()
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        ("state in diff", "a difference that cannot be understood: state 7"),
-        ("kind in diff", "a difference that cannot be understood"),
-        ("path in diff", "is no property path"),
-    ],
-)
-def test_a_difference_that_makes_no_sense_changes_nothing(
-    engine: Engine, answer: str, message: str
-) -> None:
-    declare(engine, "good")
-    engine.up()
-    before = engine.state()["resources"]
-    declare(engine, answer)
-    output = engine.up(expect=1)
-    assert message in output
-    assert "internal fault" not in output
-    assert engine.state()["resources"] == before
+    for message in messages:
+        assert message in output
+    assert "Traceback" not in output or not program.startswith(("Odd(", "pulumi.", "Thing('bad'"))
+    for inner in ("internal fault", "program_runner", "asyncio"):
+        assert inner not in output
+    assert engine.resources() == before
 
 
 @pytest.mark.parametrize(
@@ -95,58 +137,50 @@ def test_a_difference_that_makes_no_sense_changes_nothing(
 def test_a_provider_that_does_not_serve_is_named_with_what_it_said(
     engine: Engine, mode: str, message: str
 ) -> None:
-    declare(engine, "good")
+    engine.program(HEAD + "Odd('bad', 'good')\n")
     engine.env["ODD"] = mode
     output = engine.up(expect=1)
     assert "the provider for 'odd'" in output
     assert message in output
 
 
-def test_a_hundred_slow_calls_are_limited_only_by_parallel(engine: Engine) -> None:
-    declare(engine, *["slow"] * 100)
-    engine.run("up", "--yes", "--skip-preview", "--stack", "dev", "--parallel", "100")
-    assert len([n for n in engine.names() if n.startswith("thing-")]) == 100
+def test_a_plan_that_meets_a_protected_resource_is_told_as_failed(engine: Engine) -> None:
+    engine.program(HEAD + GOOD + GUARDED.format(what="other"))
+    output = engine.run("preview", "--stack", "dev", expect=1)
+    assert "unable to replace resource" in output
+    assert "error: preview failed" in output
+
+
+def test_a_python_that_is_not_there_is_named(engine: Engine) -> None:
+    engine.program("import pulumi\n")
+    command, engine.command = engine.command, COLD
+    engine.env["PULUMI_PYTHON_CMD"] = "/no/such/python"
+    output = engine.up(expect=1)
+    engine.command = command
+    assert "/no/such/python" in output
+    assert "Traceback" not in output
+
+
+def test_a_stack_without_a_program_is_refused(engine: Engine) -> None:
+    (engine.folder / "__main__.py").unlink(missing_ok=True)
+    output = engine.up(expect=1)
+    assert "there is no program" in output
+    assert "__main__.py does not exist" in output
 
 
 def test_an_apply_that_fails_ends_the_program_though_others_still_wait(engine: Engine) -> None:
-    engine.program(
-        "import os, pathlib, pulumi\nfrom odd import Odd\nfrom things import Thing\n"
-        "pathlib.Path(os.environ['WORLD'], 'program').write_text(str(os.getpid()))\n"
-        "slow = [Odd(f'slow-{i}', 'when the program has ended') for i in range(3)]\n"
-        "def fail(_):\n    raise ValueError('this apply fails')\n"
-        "pulumi.Output.from_input('x').apply(fail)\n"
-        "Thing('after', pulumi.Output.all(*[s.id for s in slow]).apply(str))\n"
-    )
+    engine.program(HEAD + GOOD + GUARDED.format(what="work") + FAILING_APPLY)
     output = engine.up(expect=1)
     assert "ValueError: this apply fails" in output
     assert "after" not in engine.names()
 
 
-def test_a_program_that_ends_with_a_code_of_its_own_deletes_nothing(engine: Engine) -> None:
-    declare(engine, "good", "good")
-    engine.up()
-    engine.program("from odd import Odd\nOdd('thing-0', 'good')\nimport sys\nsys.exit(7)\n")
-    output = engine.up(expect=1)
-    assert "program exited with non-zero exit code: 7" in output
-    assert {"thing-0", "thing-1"} <= set(engine.names())
-
-
-def test_a_program_with_a_syntax_error_says_where(engine: Engine) -> None:
-    engine.program("import pulumi\nthis is no Python\n")
-    output = engine.up(expect=1)
-    assert "SyntaxError" in output
-    assert "__main__.py" in output
-
-
-@pytest.mark.parametrize("value", ["FileAsset('motd.txt')", "AssetArchive({})"])
-@pytest.mark.parametrize("program", ["Odd('a', {})", "pulumi.export('it', {})"])
-def test_assets_are_refused_by_name(engine: Engine, program: str, value: str) -> None:
-    made = program.format(f"pulumi.{value}")
-    engine.program(f"import pulumi\nfrom odd import Odd\n{made}\n")
-    output = engine.up(expect=1)
-    assert "uses assets or archives, which the embedded engine does not support" in output
-    assert "Traceback" not in output
-    assert "a" not in engine.names()
+def test_a_hundred_slow_calls_are_limited_only_by_parallel(engine: Engine) -> None:
+    engine.program(
+        HEAD + "for i in range(100):\n    Odd(f'thing-{i}', 'slow')\n" + GUARDED.format(what="work")
+    )
+    engine.run("up", "--yes", "--skip-preview", "--stack", "dev", "--parallel", "100")
+    assert len([n for n in engine.names() if n.startswith("thing-")]) == 100
 
 
 def registration(**fields: object) -> resource_pb2.RegisterResourceRequest:

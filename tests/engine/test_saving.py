@@ -71,9 +71,6 @@ def names(snapshot: Snapshot) -> set[tuple[str, str]]:
     return {(r.name, r.id) for r in snapshot.resources}
 
 
-# -- what is on the disk -------------------------------------------------------------------
-
-
 def test_every_write_holds_all_that_was_done_and_what_is_under_way(stack: DiskStack) -> None:
     moments = recorded(stack)
     assert len(moments) > 10
@@ -118,9 +115,6 @@ def test_no_secret_is_in_a_state_in_the_clear(stack: DiskStack) -> None:
     assert stack.up(Thing("a", text=Secret("very hidden"))).ok  # type: ignore[arg-type]
     assert stack.moments
     assert all(b"very hidden" not in m.state for m in stack.moments)
-
-
-# -- killed at every byte --------------------------------------------------------------------
 
 
 def test_a_kill_at_any_byte_loses_no_finished_step_and_knows_what_was_begun(
@@ -206,28 +200,8 @@ def test_what_a_killed_write_left_beside_the_state_is_no_stack(stack: DiskStack)
     assert set(stack.up(*FIRST).changes) == {"same"}
 
 
-# -- a disk that is full -----------------------------------------------------------------------
-
-
 def full(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def test_what_was_under_way_when_the_disk_filled_up_is_known(
-    stack: DiskStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create = stack.memory.create
-
-    def filling(*args, **options):  # type: ignore[no-untyped-def]
-        monkeypatch.setattr(atomicfile.os, "fsync", full)
-        return create(*args, **options)
-
-    stack.memory.create = filling  # type: ignore[method-assign]
-    with pytest.raises(UserError, match="no space left on the disk"):
-        stack.up(Thing("a"), Thing("b"))
-    assert stack.memory.calls == ["create a"]
-    (cut_off,) = stack.load().pending_operations
-    assert (cut_off.type, cut_off.resource.name) == ("creating", "a")
 
 
 OPERATIONS = (
@@ -285,9 +259,6 @@ def test_whatever_the_disk_refuses_nothing_is_lost(
             break
         assert stack.up(*SECOND).ok
     assert ended_well
-
-
-# -- several threads -----------------------------------------------------------------------------
 
 
 def test_steps_that_end_together_are_all_there(stack: DiskStack) -> None:

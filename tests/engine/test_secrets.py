@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -83,10 +84,6 @@ def test_a_malformed_salt_is_refused_before_anybody_is_asked(state: str) -> None
         SecretsManager(state, lambda: pytest.fail("asked for a passphrase"))
 
 
-def test_nobody_is_asked_for_a_passphrase_as_long_as_there_is_no_secret() -> None:
-    SecretsManager(PULUMI_STATE, lambda: pytest.fail("asked for a passphrase")).state()
-
-
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Reads the passphrase without a terminal, with these variables alone."""
@@ -101,17 +98,13 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     return read
 
 
-def test_the_passphrase_may_be_empty(given: Callable[..., str]) -> None:
-    assert given(PASSPHRASE="", PASSPHRASE_FILE="/not/there") == ""
-
-
-def test_the_passphrase_is_read_from_the_named_file(given, tmp_path) -> None:
+def test_the_passphrase_is_that_of_the_variable_or_of_the_file(
+    given: Callable[..., str], tmp_path: Path
+) -> None:
     file = tmp_path / "passphrase"
     file.write_text("from a file\n")
+    assert given(PASSPHRASE="", PASSPHRASE_FILE="/not/there") == ""
     assert given(PASSPHRASE_FILE=file) == "from a file"
-
-
-def test_without_a_terminal_the_two_variables_are_named(given: Callable[..., str]) -> None:
     with pytest.raises(
         UserError, match="PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE"
     ):

@@ -47,9 +47,6 @@ def comments(text: str) -> list[str]:
     return [line.split("#", 1)[1] for line in text.splitlines() if "#" in line]
 
 
-# -- keys ----------------------------------------------------------------
-
-
 def test_a_key_without_namespace_belongs_to_the_project() -> None:
     assert parse_key("size", "gpu") == ConfigKey("gpu", "size")
     assert parse_key("aws:region", "gpu") == ConfigKey("aws", "region")
@@ -59,9 +56,6 @@ def test_a_key_without_namespace_belongs_to_the_project() -> None:
 def test_a_malformed_key_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="configuration key"):
         parse_key(text, "gpu")
-
-
-# -- values ------------------------------------------------------------------------
 
 
 def test_a_program_gets_objects_as_json_and_scalars_as_they_are_written() -> None:
@@ -79,9 +73,6 @@ def test_a_secret_inside_makes_the_whole_value_secret() -> None:
     tree = values.from_yaml({"a": [{"secure": "c"}], "b": {"secure": "not", "alone": 1}})
     assert values.is_secret(tree)
     assert list(values.secrets(tree)) == [Secure("c")]
-
-
-# -- editing the file ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -211,9 +202,6 @@ def test_a_stack_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, wh
     with pytest.raises(UserError, match=what) as caught:
         StackFile.load(path, "gpu")
     assert str(path) in str(caught.value)
-
-
-# -- what the project says ---------------------------------------------------------------
 
 
 def project(tmp_path: Path, config: str):

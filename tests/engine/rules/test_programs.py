@@ -7,8 +7,6 @@ provider configuration".
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ import pytest
 from tests.engine.processkit import Engine
 from tests.engine.warmkit import Warm
 
-ODDITY = Path(__file__).parents[1] / "oddity"
 HEAD = """\
 import pulumi
 class Odd(pulumi.CustomResource):
@@ -37,8 +34,6 @@ Options = pulumi.ResourceOptions
 @pytest.fixture
 def engine(tmp_path: Path, warm: Warm) -> Iterator[Engine]:
     made = Engine(tmp_path, [warm.engine])
-    python = Path(sys.executable).parent
-    made.env["PATH"] = os.pathsep.join([str(ODDITY), str(python), made.env["PATH"]])
     yield made
     made.end()
 

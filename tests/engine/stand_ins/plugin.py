@@ -112,36 +112,34 @@ class Plugin:
             assert answer.supportsPreview
         return failures
 
+    def _checked(self, urn: str, inputs: Mapping[str, Any], olds: Mapping[str, Any]) -> Any:
+        request = provider_pb2.CheckRequest(urn=urn, olds=marshal(olds), news=marshal(inputs))
+        return self.call("Check", request)
+
     def check(
         self, urn: str, inputs: Mapping[str, Any], olds: Mapping[str, Any] = {}
     ) -> Properties:
-        request = provider_pb2.CheckRequest(urn=urn, olds=marshal(olds), news=marshal(inputs))
-        answer = self.call("Check", request)
-        if answer.failures:
-            raise AssertionError("; ".join(f"{f.property}: {f.reason}" for f in answer.failures))
+        answer = self._checked(urn, inputs, olds)
+        assert not answer.failures, answer.failures
         return decode(answer.inputs)
 
     def failures(self, urn: str, inputs: Mapping[str, Any]) -> dict[str, str]:
-        answer = self.call("Check", provider_pb2.CheckRequest(urn=urn, news=marshal(inputs)))
-        return {f.property: f.reason for f in answer.failures}
+        return {f.property: f.reason for f in self._checked(urn, inputs, {}).failures}
+
+    def _known(self, urn: str, outputs: str = "olds") -> dict[str, Any]:
+        """What a request says of a resource; its outputs go by different names."""
+        old = self.state[urn]
+        known = {"urn": urn, "id": old.id, "old_inputs": marshal(old.inputs)}
+        return {**known, outputs: marshal(old.outputs)}
 
     def diff(self, urn: str, news: Mapping[str, Any], ignore: tuple[str, ...] = ()) -> Any:
-        old = self.state[urn]
         request = provider_pb2.DiffRequest(
-            urn=urn,
-            id=old.id,
-            olds=marshal(old.outputs),
-            news=marshal(news),
-            old_inputs=marshal(old.inputs),
-            ignoreChanges=list(ignore),
+            **self._known(urn), news=marshal(news), ignoreChanges=list(ignore)
         )
         return self.call("Diff", request)
 
-    def changes(
-        self, urn: str, news: Mapping[str, Any], ignore: tuple[str, ...] = ()
-    ) -> dict[str, str]:
-        answer = self.diff(urn, news, ignore)
-        return {path: KINDS.Name(change.kind) for path, change in answer.detailedDiff.items()}
+    def changes(self, urn: str, news: Mapping[str, Any]) -> dict[str, str]:
+        return _kinds(self.diff(urn, news))
 
     def create(
         self, urn: str, inputs: Mapping[str, Any], *, preview: bool = False, timeout: float = 0
@@ -164,43 +162,32 @@ class Plugin:
         timeout: float = 0,
         ignore: tuple[str, ...] = (),
     ) -> State:
-        old = self.state[urn]
         request = provider_pb2.UpdateRequest(
-            urn=urn,
-            id=old.id,
-            olds=marshal(old.outputs),
-            old_inputs=marshal(old.inputs),
+            **self._known(urn),
             news=marshal(inputs),
             preview=preview,
             timeout=timeout,
             ignoreChanges=list(ignore),
         )
-        state = State(old.id, dict(inputs), decode(self.call("Update", request).properties))
+        answer = self.call("Update", request)
+        state = State(self.state[urn].id, dict(inputs), decode(answer.properties))
         if not preview:
             self.state[urn] = state
         return state
 
     def delete(self, urn: str, *, timeout: float = 0) -> None:
-        old = self.state[urn]
-        request = provider_pb2.DeleteRequest(
-            urn=urn,
-            id=old.id,
-            properties=marshal(old.outputs),
-            old_inputs=marshal(old.inputs),
-            timeout=timeout,
-        )
-        self.call("Delete", request)
+        known = self._known(urn, "properties")
+        self.call("Delete", provider_pb2.DeleteRequest(**known, timeout=timeout))
         del self.state[urn]
 
     def read(self, urn: str, id: str = "") -> State | None:
         """Refresh the resource, or with an id import it."""
-        old = None if id else self.state[urn]
-        request = provider_pb2.ReadRequest(
-            urn=urn,
-            id=old.id if old else id,
-            properties=marshal(old.outputs) if old else None,
-            inputs=marshal(old.inputs) if old else None,
-        )
+        request = provider_pb2.ReadRequest(urn=urn, id=id)
+        if not id:
+            old = self.state[urn]
+            request = provider_pb2.ReadRequest(
+                urn=urn, id=old.id, properties=marshal(old.outputs), inputs=marshal(old.inputs)
+            )
         answer = self.call("Read", request)
         if not answer.id:
             return None
@@ -214,26 +201,26 @@ class Plugin:
         self.state[urn] = found
         return self.changes(urn, news)
 
-    def up(self, urn: str, inputs: Mapping[str, Any], *, timeout: float = 0) -> Step:
+    def up(self, urn: str, inputs: Mapping[str, Any]) -> Step:
         """One resource's turn in an `up`: check, diff, and what follows from it."""
         old = self.state.get(urn)
         if old is None:
-            self.create(urn, self.check(urn, inputs), timeout=timeout)
+            self.create(urn, self.check(urn, inputs))
             return Step("create")
         checked = self.check(urn, inputs, old.inputs)
         answer = self.diff(urn, checked)
-        diff = {path: KINDS.Name(change.kind) for path, change in answer.detailedDiff.items()}
+        diff = _kinds(answer)
         if answer.changes == provider_pb2.DiffResponse.DIFF_NONE:
             return Step("same")
         if not answer.replaces:
-            self.update(urn, checked, timeout=timeout)
+            self.update(urn, checked)
             return Step("update", diff)
         fresh = self.check(urn, inputs)
         if answer.deleteBeforeReplace:
             self.delete(urn)
-            self.create(urn, fresh, timeout=timeout)
+            self.create(urn, fresh)
             return Step("replace-delete-first", diff)
-        self.create(urn, fresh, timeout=timeout)
+        self.create(urn, fresh)
         replaced, self.state[urn] = self.state[urn], old
         self.delete(urn)
         self.state[urn] = replaced
@@ -242,6 +229,10 @@ class Plugin:
     def outputs(self, urn: str) -> Properties:
         """Recorded outputs, secrets uncovered."""
         return plain_properties(self.state[urn].outputs)
+
+
+def _kinds(answer: Any) -> dict[str, str]:
+    return {path: KINDS.Name(change.kind) for path, change in answer.detailedDiff.items()}
 
 
 @contextmanager

@@ -53,16 +53,12 @@ def config_map(data: dict, name: str = "x", **annotations: str) -> dict:
     ("token", "expected"),
     [
         ("kubernetes:core/v1:Namespace", ("v1", "Namespace")),
-        ("kubernetes:apps/v1:Deployment", ("apps/v1", "Deployment")),
         ("kubernetes:cilium.io/v2:CiliumNetworkPolicy", ("cilium.io/v2", "CiliumNetworkPolicy")),
     ],
 )
-def test_a_type_token_names_version_and_kind(token, expected) -> None:
+def test_a_type_token_names_version_and_kind_and_an_id_the_namespace(token, expected) -> None:
     kind = kind_of_token(token)
     assert (kind.api_version, kind.kind) == expected
-
-
-def test_ids_hold_the_namespace_where_there_is_one() -> None:
     assert parse_identifier("ns/x") == ("ns", "x")
     assert parse_identifier("x") == ("", "x")
 
@@ -76,14 +72,10 @@ def test_what_the_server_adds_is_left_out_of_a_comparison() -> None:
     }
     shape = {"a": 0, "gone": 0, "l": [{"name": "x", "v": 0}], "s": ["p"]}
     assert prune(live, shape) == {"a": 1, "l": [{"name": "x", "v": 1}], "s": ["p", "q"]}
-
-
-def test_named_items_are_paired_by_name_whatever_their_order() -> None:
-    live = [{"name": "b", "v": 2}, {"name": "a", "v": 1}]
-    assert prune(live, [{"name": "a", "v": 0}, {"name": "b", "v": 0}]) == [
-        {"name": "a", "v": 1},
-        {"name": "b", "v": 2},
-    ]
+    # Named items are paired by name, whatever their order.
+    named = [{"name": "b", "v": 2}, {"name": "a", "v": 1}]
+    shape = [{"name": "a", "v": 0}, {"name": "b", "v": 0}]
+    assert prune(named, shape) == [{"name": "a", "v": 1}, {"name": "b", "v": 2}]
 
 
 def test_schemas_get_the_dashes_that_python_cannot_spell_and_give_them_back() -> None:
@@ -103,24 +95,16 @@ def test_the_data_of_a_secret_is_secret_whatever_the_program_says() -> None:
 
 
 def test_a_name_is_made_up_once_and_then_kept() -> None:
-    first = check("kubernetes:core/v1:ConfigMap", {}).inputs
+    token = "kubernetes:core/v1:ConfigMap"
+    first = check(token, {}).inputs
     assert first["apiVersion"] == "v1"
     assert first["metadata"]["name"].startswith("settings-")
-    second = check("kubernetes:core/v1:ConfigMap", {"data": {}}, first).inputs
-    assert second["metadata"] == first["metadata"]
-
-
-def test_the_engines_seed_decides_the_name_so_that_preview_and_update_agree() -> None:
-    names = {
-        check("kubernetes:core/v1:ConfigMap", {}, seed=b"s").inputs["metadata"]["name"]
-        for _ in "12"
-    }
-    assert len(names) == 1
-
-
-def test_a_name_not_known_yet_is_no_missing_name() -> None:
-    news = {"metadata": {"name": UNKNOWN}}
-    assert check("kubernetes:core/v1:ConfigMap", news).inputs["metadata"] == {"name": UNKNOWN}
+    assert check(token, {"data": {}}, first).inputs["metadata"] == first["metadata"]
+    # The engine's seed decides it, so that preview and update agree.
+    assert check(token, {}, seed=b"s").inputs == check(token, {}, seed=b"s").inputs
+    # A name not known yet is no missing name.
+    unknown = {"name": UNKNOWN}
+    assert check(token, {"metadata": unknown}).inputs["metadata"] == unknown
 
 
 @pytest.mark.parametrize(
@@ -146,39 +130,39 @@ def test_what_the_stand_in_cannot_do_is_refused_by_name(token, news, word) -> No
     assert word in failure.reason
 
 
-def test_equal_inputs_need_no_look_at_the_cluster() -> None:
+OLD = config_map({"a": "1"})
+NEW = config_map({"a": "2"})
+MARKS = {"pulumi.com/autonamed": "true"}
+REPLACED = {"data.a": Kind.UPDATE_REPLACE}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "more", "changes", "old_one_first"),
+    [
+        (OLD, OLD, {}, {}, False),
+        (OLD, NEW, {}, REPLACED, True),
+        # With a made-up name, the new one can be there beside the old one.
+        (config_map({"a": "1"}, **MARKS), config_map({"a": "2"}, **MARKS), {}, REPLACED, False),
+        (OLD, NEW, {"config_map": True}, {"data.a": Kind.UPDATE}, False),
+        (OLD, NEW, {"ignored": ["data"]}, {}, False),
+        (OLD, config_map({"a": UNKNOWN}), {}, REPLACED, True),
+        (
+            config_map({}),
+            config_map({}, name="y"),
+            {},
+            {"metadata.name": Kind.UPDATE_REPLACE},
+            False,
+        ),
+    ],
+    ids=["same", "fixed name", "made-up name", "in place", "ignored", "unknown", "new name"],
+)
+def test_a_config_map_is_compared(old, new, more, changes, old_one_first) -> None:
     def never(_):
         raise AssertionError
 
-    assert not compared(config_map({"a": "1"}), config_map({"a": "1"}), dry_run=never).changes
-
-
-def test_a_config_map_is_replaced_old_one_first_because_its_name_is_fixed() -> None:
-    found = compared(config_map({"a": "1"}), config_map({"a": "2"}))
-    assert found.changes == {"data.a": Kind.UPDATE_REPLACE}
-    assert found.delete_before_replace
-
-
-def test_a_config_map_with_a_made_up_name_is_replaced_new_one_first() -> None:
-    marks = {"pulumi.com/autonamed": "true"}
-    found = compared(config_map({"a": "1"}, **marks), config_map({"a": "2"}, **marks))
-    assert found.replaces == ["data.a"]
-    assert not found.delete_before_replace
-
-
-def test_a_config_map_changes_in_place_where_the_provider_allows_it() -> None:
-    found = compared(config_map({"a": "1"}), config_map({"a": "2"}), config_map=True)
-    assert found.changes == {"data.a": Kind.UPDATE}
-
-
-def test_a_new_name_is_a_new_object() -> None:
-    found = compared(config_map({}), config_map({}, name="y"))
-    assert found.changes == {"metadata.name": Kind.UPDATE_REPLACE}
-    assert not found.delete_before_replace
-
-
-def test_ignored_changes_are_no_changes() -> None:
-    assert not compared(config_map({"a": "1"}), config_map({"a": "2"}), ignored=["data"]).changes
+    found = compared(old, new, dry_run=never if old is new else None, **more)
+    assert found.changes == changes
+    assert found.delete_before_replace is old_one_first
 
 
 def test_texts_of_a_secret_are_compared_with_what_the_server_made_of_them() -> None:
@@ -193,12 +177,6 @@ def test_texts_of_a_secret_are_compared_with_what_the_server_made_of_them() -> N
     assert not compared(old, old, live).changes
     changed = compared(old, {**old, "stringData": {"k": "w"}}, live)
     assert changed.changes == {"stringData.k": Kind.UPDATE_REPLACE}
-
-
-def test_an_unknown_is_a_change() -> None:
-    assert compared(config_map({"a": "1"}), config_map({"a": UNKNOWN})).changes == {
-        "data.a": Kind.UPDATE_REPLACE
-    }
 
 
 def test_after_a_refresh_a_secret_keeps_the_texts_that_still_hold() -> None:
@@ -239,14 +217,13 @@ def test_a_kubeconfig_that_cannot_be_used_is_refused_with_the_reason(text, word)
         kubeconfig.load(text)
 
 
-def test_a_kubeconfig_gives_address_and_credentials() -> None:
+def test_a_kubeconfig_gives_address_and_credentials_and_is_named_if_it_is_not_there(
+    tmp_path, monkeypatch
+) -> None:
     cluster = kubeconfig.load(config())
     assert cluster.server == "https://a:6443"
     assert cluster.headers == {"Authorization": "Bearer t"}
     assert cluster.namespace == "default"
-
-
-def test_a_kubeconfig_file_that_is_not_there_is_named(tmp_path, monkeypatch) -> None:
     with pytest.raises(ProviderError, match="missing"):
         kubeconfig.find(str(tmp_path / "missing"))
     monkeypatch.setenv("KUBECONFIG", "/a:/b")
@@ -276,43 +253,31 @@ def test_provider_options_that_cannot_be_followed_are_refused_by_name(given, wor
 def test_a_variable_that_is_not_followed_is_refused_by_name(monkeypatch) -> None:
     monkeypatch.setenv("PULUMI_K8S_ENABLE_PATCH_FORCE", "false")
     monkeypatch.setenv("PULUMI_K8S_DELETE_UNREACHABLE", "true")
-    assert not options.check({}).failures
+    given = {"kubeconfig": Secret(config()), "enableServerSideApply": "true"}
+    assert not options.check({**given, "deleteUnreachable": True}).failures
+    assert options.parse({"deleteUnreachable": True}).delete_unreachable
     monkeypatch.setenv("PULUMI_K8S_ENABLE_PATCH_FORCE", "true")
     (failure,) = options.check({}).failures
     assert "PULUMI_K8S_ENABLE_PATCH_FORCE is set" in failure.reason
 
 
-def test_usual_provider_options_are_taken() -> None:
-    given = {
-        "kubeconfig": Secret(config()),
-        "enableServerSideApply": "true",
-        "deleteUnreachable": True,
-    }
-    assert not options.check(given).failures
-    assert options.parse({"deleteUnreachable": True}).delete_unreachable
+BEFORE = {"kubeconfig": config()}
+ELSEWHERE = {"kubeconfig": config("https://b")}
 
 
 @pytest.mark.parametrize(
     ("old", "new", "replaces"),
     [
-        ({"kubeconfig": config()}, {"kubeconfig": config(user={"token": "new"})}, []),
-        ({"kubeconfig": config()}, {"kubeconfig": config("https://b")}, ["kubeconfig"]),
-        ({"kubeconfig": config()}, {"kubeconfig": UNKNOWN}, ["kubeconfig"]),
+        (BEFORE, {"kubeconfig": config(user={"token": "new"})}, []),
+        (BEFORE, ELSEWHERE, ["kubeconfig"]),
+        (BEFORE, {"kubeconfig": UNKNOWN}, ["kubeconfig"]),
+        ({**BEFORE, "clusterIdentifier": "a"}, {**ELSEWHERE, "clusterIdentifier": "a"}, []),
         (
-            {"kubeconfig": config(), "clusterIdentifier": "a"},
-            {"kubeconfig": config("https://b"), "clusterIdentifier": "a"},
-            [],
-        ),
-        (
-            {"kubeconfig": config(), "clusterIdentifier": "a"},
-            {"kubeconfig": config(), "clusterIdentifier": "b"},
+            {**BEFORE, "clusterIdentifier": "a"},
+            {**BEFORE, "clusterIdentifier": "b"},
             ["clusterIdentifier"],
         ),
-        (
-            {"kubeconfig": config()},
-            {"kubeconfig": config(), "deleteUnreachable": True},
-            [],
-        ),
+        (BEFORE, {**BEFORE, "deleteUnreachable": True}, []),
     ],
 )
 def test_only_another_cluster_replaces_the_provider(old, new, replaces) -> None:
