@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from engine import deployment, secrets
 from engine.cli.main import build, main
 from engine.events import Event
 from engine.request import Cancellation, Outcome, Request, SnapshotStore
 
+COMMANDS = yaml.safe_load(Path(__file__).with_name("commands.yaml").read_text())
 PROJECT = """\
 name: refs
 runtime: python

@@ -20,9 +20,14 @@ class Odd(pulumi.CustomResource):
     def __init__(self, name, answer, opts=None):
         super().__init__("odd:index:Odd", name, {"answer": answer}, opts)
 """
-HEAD = "import os, pathlib, pulumi\nfrom odd import Odd\nfrom things import Thing\n"
+HEAD = """\
+import os, pathlib, pulumi
+from odd import Odd
+from things import Thing
+Options = pulumi.ResourceOptions
+"""
 GOOD = "Odd('good', 'good')\n"
-GUARDED = "Thing('guarded', {what!r}, pulumi.ResourceOptions(protect=True, replace_on_changes=['what']))\n"
+GUARDED = "Thing('guarded', {what!r}, Options(protect=True, replace_on_changes=['what']))\n"
 FAILING_APPLY = """\
 pathlib.Path(os.environ["WORLD"], "program").write_text(str(os.getpid()))
 slow = [Odd(f"slow-{i}", "when the program has ended") for i in range(3)]
@@ -31,18 +36,13 @@ def fail(_):
 pulumi.Output.from_input("x").apply(fail)
 Thing("after", pulumi.Output.all(*[s.id for s in slow]).apply(str))
 """
-ALL_FAIL = """\
-def declare():
-    return {}["missing"]
-
-
-declare()
-"""
 HOOK = """\
 hook = pulumi.ResourceHook("h", lambda args: None)
 binding = pulumi.ResourceHookBinding(before_create=[hook])
-Thing("a", opts=pulumi.ResourceOptions(hooks=binding))
+Thing("a", opts=Options(hooks=binding))
 """
+CLI = "run this stack with the Pulumi CLI"
+DEAD = "the provider for 'pulumi-python' ended"
 ASSETS = "uses assets or archives, which the embedded engine does not support"
 
 
@@ -64,64 +64,55 @@ def engine(filled: Engine) -> Iterator[Engine]:
     filled.env = env
 
 
-@pytest.mark.parametrize(
-    ("program", "messages"),
-    [
-        # A provider's answers that make no sense, and its differences.
-        ("Odd('bad', 'signature in check')\n", ["answered what cannot be understood"]),
-        ("Odd('bad', 'no id')\n", ["the provider gave no ID for the new resource"]),
-        (
-            "Odd('bad', 'unknown')\n",
-            ["answered with unknown values although there is an object: answer"],
-        ),
-        ("Odd('bad', 'details')\n", ["it broke"]),
-        ("Odd('good', 'state in diff')\n", ["a difference that cannot be understood: state 7"]),
-        ("Odd('good', 'kind in diff')\n", ["a difference that cannot be understood"]),
-        ("Odd('good', 'path in diff')\n", ["is no property path"]),
-        # A provider that dies.
-        (
-            "Thing('bad', 'die')\n",
-            ["the provider for 'pulumi-python' ended with exit code 3 during Create"],
-        ),
-        (
-            "Thing('bad', 'die slowly')\n",
-            ["the provider for 'pulumi-python' ended with exit code 4 during Create"],
-        ),
-        # Programs that end too soon, or not well.
-        ("os._exit(0)\n", ["ended before it registered anything"]),
-        (GOOD + "import sys\nsys.exit(7)\n", ["program exited with non-zero exit code: 7"]),
-        ("this is no Python\n", ["SyntaxError", "__main__.py"]),
-        (
-            ALL_FAIL,
-            ["Program failed with an unhandled exception", "KeyError: 'missing'", "__main__.py"],
-        ),
-        (GUARDED.format(what="other"), ["unable to replace resource"]),
-        # What is not supported.
-        *(
-            (text.format(f"pulumi.{value}"), [ASSETS])
-            for value in ("FileAsset('motd.txt')", "AssetArchive({})")
-            for text in ("Odd('a', {})\n", "pulumi.export('it', {})\n")
-        ),
-        (HOOK, ["does not support resource hooks"]),
-        (
-            "pulumi.CustomResource('nowhere:index:Thing', 'a', {},"
-            " pulumi.ResourceOptions(version='1.2.3'))\n",
-            [
-                "no provider for the package 'nowhere' 1.2.3",
-                "pulumi plugin install resource nowhere 1.2.3",
-            ],
-        ),
+# A provider's answers that make no sense, its differences, its death, and values that are not supported.
+ANSWERS = {
+    "Odd('bad', 'signature in check')": ["answered what cannot be understood"],
+    "Odd('bad', 'no id')": ["the provider gave no ID for the new resource"],
+    "Odd('bad', 'unknown')": ["answered with unknown values although there is an object: answer"],
+    "Odd('bad', 'details')": ["it broke"],
+    "Odd('good', 'state in diff')": ["a difference that cannot be understood: state 7"],
+    "Odd('good', 'kind in diff')": ["a difference that cannot be understood"],
+    "Odd('good', 'path in diff')": ["is no property path"],
+    "Thing('bad', 'die')": [f"{DEAD} with exit code 3 during Create"],
+    "Thing('bad', 'die slowly')": [f"{DEAD} with exit code 4 during Create"],
+    "Odd('bad', pulumi.FileAsset('motd.txt'))": [ASSETS],
+    "Odd('bad', pulumi.AssetArchive({}))": [ASSETS],
+    "pulumi.export('it', pulumi.FileAsset('motd.txt'))": [ASSETS],
+}
+# Programs that end too soon or not well, functions that fail, and what no program of this project has.
+PROGRAMS = {
+    "os._exit(0)": ["ended before it registered anything"],
+    GOOD + "import sys\nsys.exit(7)": ["program exited with non-zero exit code: 7"],
+    "this is no Python": ["SyntaxError", "__main__.py"],
+    "def declare():\n    return {}['missing']\n\n\ndeclare()": [
+        "Program failed with an unhandled exception",
+        "KeyError: 'missing'",
+        "__main__.py",
     ],
-)
-def test_what_makes_no_sense_is_told_and_changes_nothing(
-    engine: Engine, program: str, messages: list[str]
-) -> None:
+    GUARDED.format(what="other"): ["unable to replace resource"],
+    HOOK: ["does not support resource hooks"],
+    "pulumi.CustomResource('nowhere:index:Thing', 'a', {}, Options(version='1.2.3'))": [
+        "no provider for the package 'nowhere' 1.2.3",
+        "pulumi plugin install resource nowhere 1.2.3",
+    ],
+    "pulumi.runtime.invoke('odd:index:fail', {})": ["this function always fails"],
+    "pulumi.runtime.invoke('odd:index:refuse', {})": ["is not wanted"],
+    "pulumi.runtime.register_resource_transform(lambda args: None)": ["transforms", CLI],
+    "Odd('bad', 'good', Options(transforms=[lambda args: None]))": ["transforms", CLI],
+    "Odd('bad', 'good', Options(import_='there'))": ["import_", CLI],
+    "Odd('bad', 'good', Options(id='there'))": ["resources that are only read: 'bad'", CLI],
+    "pulumi.StackReference('organization/proc/other')": ["StackReference", CLI],
+}
+
+
+@pytest.mark.parametrize("program", [*ANSWERS, *PROGRAMS])
+def test_what_makes_no_sense_is_told_and_changes_nothing(engine: Engine, program: str) -> None:
     before = engine.resources()
-    engine.program(HEAD + program)
+    engine.program(f"{HEAD}{program}\n")
     output = engine.up(expect=1)
-    for message in messages:
+    for message in (ANSWERS | PROGRAMS)[program]:
         assert message in output
-    assert "Traceback" not in output or not program.startswith(("Odd(", "pulumi.", "Thing('bad'"))
+    assert "Traceback" not in output or program in PROGRAMS
     for inner in ("internal fault", "program_runner", "asyncio"):
         assert inner not in output
     assert engine.resources() == before

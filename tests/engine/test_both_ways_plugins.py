@@ -22,7 +22,6 @@ pytestmark = pytest.mark.timeout(200)
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
-URN = "urn:pulumi:dev::proc::"
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJq3D1mXbYV3kZ4m3fnBZ0fQKq6wX9l6nYg5o8p1e7Xc"
 KUBECONFIG = """\
 {apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}],
@@ -46,77 +45,39 @@ CONNECTION = {
     "dialErrorLimit": 10, "host": "192.0.2.7", "hostKey": HOST_KEY, "perDialTimeout": 15, "port": 22,
     "user": "root",
 }  # fmt: skip
-SWITCHES = (
-    "allowNullValues", "atomic", "cleanupOnFail", "createNamespace", "dependencyUpdate", "devel",
-    "disableCRDHooks", "disableOpenapiValidation", "disableWebhooks", "forceUpdate", "lint", "recreatePods",
-    "renderSubchartNotes", "replace", "resetValues", "reuseValues", "skipAwait", "skipCrds", "takeOwnership",
-    "verify", "waitForJobs",
-)  # fmt: skip
-TEXTS = ("description", "keyring", "postrender")
+RESOURCES = Path(__file__).with_name("plugins.json").read_text()
+"""As the real engine and plugins write them; the last is a release of Helm."""
 
 
-def sealed(value: Any) -> dict[str, str]:
-    """A secret of a checkpoint."""
+def checkpoint(inner: str = "plaintext", *, release: bool = False) -> dict[str, Any]:
+    """A checkpoint whose secret connection has a secret inside, as `inner` spells it."""
     crypter = secrets.SecretsManager(SALT, lambda: "test")
-    return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(json.dumps(value))}
 
+    def sealed(value: Any) -> dict[str, str]:
+        return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(json.dumps(value))}
 
-def connection(inner: str) -> dict[str, str]:
-    """A connection with its defaults; the key is a secret inside of the secret, as `inner` spells it."""
     key = {SIGNATURE: SECRET, inner: json.dumps("the key")}
-    return sealed({**CONNECTION, "privateKey": key})
-
-
-def resource(type_: str, name: str, **fields: Any) -> dict[str, Any]:
-    return {"urn": f"{URN}{type_}::{name}", "type": type_, "custom": True, **fields}
-
-
-def checkpoint(inner: str, *more: dict[str, Any]) -> dict[str, Any]:
-    stack = f"{URN}pulumi:pulumi:Stack::proc-dev"
-    config = {"enableServerSideApply": "true", "kubeconfig": KUBECONFIG, "version": "4.34.2"}
-    settings = {
-        "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"},
-        "metadata": {"name": "settings", "namespace": "default"},
-    }  # fmt: skip
-    command = {"addPreviousOutputInEnv": False, "connection": connection(inner), "create": "true"}
-    made = [
-        resource(
-            "pulumi:providers:kubernetes", "cluster", id=IDS[0], parent=stack,
-            inputs={"__internal": {}, **config}, outputs=config,
-        ),
-        resource(
-            "pulumi:providers:command", "default_1_2_1", id=IDS[1],
-            inputs={"__internal": {}, "version": "1.2.1"}, outputs={"version": "1.2.1"},
-        ),
-        resource(
-            "kubernetes:core/v1:ConfigMap", "settings", id="default/settings", parent=stack,
-            provider=PROVIDER, inputs=settings,
-            outputs={
-                **settings, "__fieldManager": "pulumi-kubernetes-0123abcd", "__initialApiVersion": "v1",
-                "__inputs": settings,
-            },
-        ),
-        resource(
-            "command:remote:Command", "packages", id="packages0123abcd", parent=stack,
-            provider=f"{URN}pulumi:providers:command::default_1_2_1::{IDS[1]}",
-            inputs=command, outputs={**command, "stdout": "", "stderr": ""},
-            additionalSecretOutputs=["connection"],
-        ),
-        *more,
-    ]  # fmt: skip
-    root = {"urn": stack, "type": "pulumi:pulumi:Stack", "custom": False}
+    inputs = dict(json.loads(RESOURCES)[-1]["inputs"])
+    inputs["values"] = {
+        **inputs["values"],
+        "password": {SIGNATURE: SECRET, "plaintext": '"hidden"'},
+    }
+    text = RESOURCES
+    for mark, value in (
+        ("<connection>", {**CONNECTION, "privateKey": key}),
+        ("<password>", "hidden"),
+        ("<inputs>", inputs),
+    ):
+        text = text.replace(json.dumps(mark), json.dumps(sealed(value)))
+    resources = json.loads(text)
     return {
         "version": 3,
         "deployment": {
             "manifest": {"time": "2026-11-20T00:00:00Z", "magic": "", "version": "v3.272.0"},
             "secrets_providers": {"type": "passphrase", "state": {"salt": SALT}},
-            "resources": [root, *made],
+            "resources": resources if release else resources[:-1],
         },
     }
-
-
-IDS = ("11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222")
-PROVIDER = f"{URN}pulumi:providers:kubernetes::cluster::{IDS[0]}"
 
 
 @pytest.fixture
@@ -133,7 +94,7 @@ def test_our_checkpoint_has_what_the_real_engine_keeps_of_a_provider(engine: Eng
     (provider,) = (r for r in engine.state()["resources"] if r["type"].endswith(":kubernetes"))
     (wanted,) = (
         r
-        for r in checkpoint("plaintext")["deployment"]["resources"]
+        for r in checkpoint()["deployment"]["resources"]
         if r["type"] == "pulumi:providers:kubernetes"
     )
     assert {key: provider[key] for key in ("inputs", "outputs")} == {
@@ -154,32 +115,10 @@ def test_a_checkpoint_of_the_real_engine_previews_empty(engine: Engine, inner: s
 
 
 def test_a_changed_connection_is_shown(engine: Engine) -> None:
-    state = checkpoint("plaintext")
+    state = checkpoint()
     engine.program(PROGRAM.replace("192.0.2.7", "192.0.2.8"))
     with pytest.raises(AssertionError, match="connection"):
         taken_over(engine, state)
-
-
-def release(chart: str) -> dict[str, Any]:
-    inputs = {
-        **dict.fromkeys(SWITCHES, False),
-        **dict.fromkeys(TEXTS, ""),
-        "chart": chart, "maxHistory": 5, "name": "demo", "namespace": "default", "timeout": 60,
-        "values": {"password": sealed("hidden"), "size": "small"}, "version": "1.2.3",
-    }  # fmt: skip
-    plain = {
-        **inputs,
-        "values": {"password": {SIGNATURE: SECRET, "plaintext": '"hidden"'}, "size": "small"},
-    }
-    status = {
-        "appVersion": "9", "chart": "demo", "name": "demo", "namespace": "default", "revision": 1,
-        "status": "deployed", "version": "1.2.3",
-    }  # fmt: skip
-    return resource(
-        "kubernetes:helm.sh/v3:Release", "demo", id="default/demo", provider=PROVIDER,
-        parent=f"{URN}pulumi:pulumi:Stack::proc-dev", inputs=inputs,
-        outputs={**inputs, "__inputs": sealed(plain), "resourceNames": {}, "status": status},
-    )  # fmt: skip
 
 
 @pytest.mark.lab
@@ -190,6 +129,6 @@ def test_a_helm_release_of_the_real_plugin_previews_empty(engine: Engine) -> Non
         "apiVersion: v2\nname: demo\nversion: 1.2.3\nappVersion: '9'\n"
     )
     engine.program(PROGRAM + RELEASE_PROGRAM)
-    taken_over(engine, checkpoint("plaintext", release("./demo")))
+    taken_over(engine, checkpoint(release=True))
     engine.program(PROGRAM + RELEASE_PROGRAM.replace('"small"', '"large"'))
     assert "size" in engine.run("preview", "--stack", "dev", "--diff")

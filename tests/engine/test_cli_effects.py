@@ -22,7 +22,7 @@ from engine.events import (
 from engine.request import Outcome, Request
 from engine.state import PendingOperation, ResourceState, Snapshot
 from engine.values import Secret
-from tests.engine.shellkit import Shell, shell
+from tests.engine.shellkit import COMMANDS, Shell, shell
 
 __all__ = ["shell"]
 
@@ -110,66 +110,21 @@ def _seen(playing: tuple[Shell, Engine], command: str) -> object:
     return done.code, text, asked, folders, history[-1:], files, shell.checkpoint.exists()
 
 
-UP = "up --yes --skip-preview"
-DESTROY = "destroy --yes --skip-preview"
-REFRESH = "refresh --yes --skip-preview"
-
-
 @pytest.mark.parametrize(
     ("command", "flag"),
     [
-        *((UP, flag) for flag in (
-            "--json", "--diff", "--refresh", "--expect-no-changes", f"--target {ONE}",
-            f"--exclude {ONE}", f"--replace {ONE}", f"--target-replace {ONE}", "--parallel 3",
-            "--continue-on-error", "--message hello", "--config-file elsewhere.yaml",
-            "--show-sames", "--debug", "--color always", "--cwd /tmp", "--stack other",
-            "--secrets-provider awskms://x", "--target-dependents",
-        )),
-        (f"{UP} --target {ONE}", "--target-dependents"),
-        ("up --yes", "--skip-preview"),
-        ("up --yes", "--show-replacement-steps"),
-        ("up", "--yes"),
-        *(("preview", flag) for flag in (
-            "--json", "--diff", "--refresh", "--expect-no-changes", f"--target {ONE}",
-            f"--exclude {ONE}", f"--replace {ONE}", f"--target-replace {ONE}", "--parallel 3",
-            "--show-sames", "--show-replacement-steps", "--debug",
-        )),
-        ("preview --json", "--show-sames"),
-        ("preview --json", "--show-replacement-steps"),
-        *((REFRESH, flag) for flag in (
-            "--json", "--diff", "--expect-no-changes", f"--target {ONE}", f"--exclude {ONE}",
-            "--preview-only", "--clear-pending-creates", "--message hello",
-        )),
-        *((DESTROY, flag) for flag in (
-            "--json", "--diff", "--refresh", f"--target {ONE}", f"--exclude {ONE}",
-            "--preview-only", "--remove",
-            "--continue-on-error", "--message hello",
-        )),
+        (command.replace("ONE", ONE), flag.replace("ONE", ONE))
+        for command, flags in COMMANDS["effects"].items()
+        for flag in flags.split(", ")
     ],
-)  # fmt: skip
+)
 def test_a_flag_makes_a_difference(playing: tuple[Shell, Engine], command: str, flag: str) -> None:
     without = _seen(playing, command)
     assert _seen(playing, command) == without, "what is compared varies by itself"
     assert _seen(playing, f"{command} {flag}") != without
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "command"),
-    [
-        ("PULUMI_PARALLEL", "3", UP),
-        ("PULUMI_CONTINUE_ON_ERROR", "true", UP),
-        ("PULUMI_REFRESH", "true", UP),
-        ("PULUMI_RUN_PROGRAM", "true", REFRESH),
-        ("PULUMI_DEBUG_PROVIDERS", "odd:1", UP),
-        ("PULUMI_SKIP_CONFIRMATIONS", "true", "up"),
-        ("PULUMI_STACK", "other", UP),
-        ("PULUMI_BACKEND_URL", "file:///not/there", UP),
-        ("PULUMI_BACKEND_URL", "s3://bucket", UP),
-        ("PULUMI_ENABLE_STREAMING_JSON_PREVIEW", "1", "preview --json"),
-        ("PULUMI_OPTION_MESSAGE", "hello", UP),
-        ("PULUMI_CONFIG_PASSPHRASE_FILE", "/not/there", f"{UP} --stack nobody"),
-    ],
-)
+@pytest.mark.parametrize(("variable", "value", "command"), COMMANDS["variables"])
 def test_a_variable_makes_a_difference(
     playing: tuple[Shell, Engine],
     monkeypatch: pytest.MonkeyPatch,

@@ -124,43 +124,30 @@ def test_without_a_terminal_consent_has_to_be_given(dev: Shell, engine: Use, ver
     assert f"--yes or --skip-preview{looking} must be passed" in done.err
 
 
-def test_a_preview_takes_no_lock_and_a_run_does(dev: Shell, engine: Use) -> None:
-    seen: list[list[str]] = []
+def test_a_run_is_alone_with_its_stack_and_lets_go_of_it_whatever_happens(
+    dev: Shell, engine: Use
+) -> None:
+    locks = "locks/**/*.json"
 
     def looking(request, store, emit, cancel) -> Outcome:
-        seen.append(dev.files("locks/**/*.json"))
+        assert len(dev.files(locks)) == (not request.preview)
         return Outcome(ok=True, changes={})
 
     engine(looking)
     dev.ok("preview")
     dev.ok("destroy", "--preview-only")
-    dev.ok("up", "--yes", "--skip-preview")
-    assert [len(locks) for locks in seen] == [0, 0, 1]
-    assert dev.files("locks/**/*.json") == []
 
-
-def test_a_lock_is_released_whatever_happens(dev: Shell, engine: Use) -> None:
-    def raising(request, store, emit, cancel) -> Outcome:
+    def failing(request, store, emit, cancel) -> Outcome:
+        looking(request, store, emit, cancel)
+        second = dev("up", "--yes", "--skip-preview", "--json")
+        assert (second.code, second.out) == (1, "")
+        assert second.err.startswith("error: the stack is currently locked by 1 lock(s).")
         raise UserError("the provider does not answer", 4)
 
-    engine(raising)
+    engine(failing)
     done = dev("up", "--yes", "--skip-preview")
     assert (done.code, done.err.splitlines()[-1]) == (4, "error: the provider does not answer")
-    assert dev.files("locks/**/*.json") == []
-
-
-def test_a_locked_stack_refuses_a_second_run_with_nothing_on_stdout(
-    dev: Shell, engine: Use
-) -> None:
-    def second(request, store, emit, cancel) -> Outcome:
-        done = dev("up", "--yes", "--skip-preview", "--json")
-        assert done.code == 1
-        assert done.out == ""
-        assert done.err.startswith("error: the stack is currently locked by 1 lock(s).")
-        return Outcome(ok=True, changes={})
-
-    engine(second)
-    dev.ok("up", "--yes", "--skip-preview")
+    assert dev.files(locks) == []
 
 
 def test_a_run_is_noted_in_the_history(dev: Shell, engine: Use) -> None:
@@ -233,41 +220,6 @@ def test_an_internal_fault_is_one_sentence(
     monkeypatch.setenv(DEBUG_VARIABLE, "1")
     with pytest.raises(ZeroDivisionError):
         dev("preview")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (("preview", "--plan", "x"), "--plan is not part of the embedded engine"),
-        (("up", "--policy-pack=x"), "--policy-pack is not part of the embedded engine"),
-        (("up", "--nonsense"), "unknown flag: --nonsense of `python -m engine up`"),
-        (
-            ("up", "--targ", "x"),
-            "unknown flag: --targ of `python -m engine up`; did you mean `--target`?",
-        ),
-        (("up", "template"), "unknown argument 'template'"),
-        (("preview", "--yes"), "unknown flag: --yes of `python -m engine preview`"),
-        (("refresh", "--continue-on-error"), "unknown flag: --continue-on-error"),
-        (("preview", "--parallel", "0"), "--parallel has to be 1 or more"),
-        (("preview", "--parallel", "x"), "--parallel"),
-        (("preview", "--target", "a", "--exclude", "b"), "cannot be used together"),
-        (("preview", "--target-dependents"), "needs a --target"),
-        (("frobnicate",), 'unknown command "frobnicate" for "python -m engine"'),
-        (("previw",), "did you mean `preview`?"),
-        (("stack", "histroy"), "did you mean `history`?"),
-        (("--cwd", "/not/there", "preview"), "no such folder"),
-        (("preview", "--diff=perhaps"), "write true or false"),
-        (("preview", "--refresh=perhaps"), "neither true nor false"),
-    ],
-)
-def test_a_wrong_command_line_exits_with_2_and_runs_nothing(
-    dev: Shell, engine: Use, arguments: tuple[str, ...], what: str
-) -> None:
-    engine(lambda *_: pytest.fail("the engine ran"))
-    done = dev(*arguments)
-    assert done.code == 2, done
-    assert what in done.err
-    assert done.err.startswith("error: ")
 
 
 def test_missing_configuration_is_found_first_unless_all_is_to_go(dev: Shell, engine: Use) -> None:

@@ -17,6 +17,7 @@ from engine.stackconfig.keys import ConfigKey, parse_key
 from engine.stackconfig.stackfile import StackFile
 from engine.stackconfig.values import Secure
 from engine.usererror import UserError
+from tests.engine.shellkit import COMMANDS
 
 STACK_FILE = """\
 # The lab. Everything below is explained in the quickstart.
@@ -261,29 +262,7 @@ def test_a_key_declared_secret_has_to_be_encrypted(tmp_path: Path) -> None:
         validate(declared, "dev", {ConfigKey("gpu", "k"): "plain"})
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("name: p\nruntime: python\noptions: x\n", "'options' has to be a mapping"),
-        ("name: p\nruntime: python\nbackend: x\n", "'backend' has to be a mapping"),
-        ("name: p\nruntime: python\nplugins: [x]\n", "'plugins' has to be a mapping"),
-        ("name: p\nruntime: python\nplugins: {providers: x}\n", "lists of mappings"),
-        ("name: p\nruntime: python\nmain: [x]\n", "'main' has to be a text"),
-        ("name: p\nruntime: python\nconfig: [x]\n", "'config' has to be a mapping"),
-        ("name: p\nruntime: {name: python, options: 3}\n", "'options' has to be a mapping"),
-        ("name: p\nruntime: nodejs\n", "Python programs only"),
-        ("name: p\n", "Python programs only"),
-        ("name: 'a b'\nruntime: python\n", "valid 'name'"),
-        (
-            "name: p\nruntime: python\nconfig: {a: {type: array}}\n",
-            "the embedded engine checks string",
-        ),
-        ("- x\n", "expected a mapping"),
-        ("name: [\n", "could not parse"),
-        ("name: p\nruntime: python\nrequiredPulumiVersion: '>=4.0.0'\n", "wants Pulumi >=4.0.0"),
-        ("name: p\nruntime: python\nrequiredPulumiVersion: newest\n", "no range of versions"),
-    ],
-)
+@pytest.mark.parametrize(("text", "what"), COMMANDS["projects"])
 def test_a_project_that_cannot_be_used_is_named_with_its_fault(
     tmp_path: Path, text: str, what: str
 ) -> None:

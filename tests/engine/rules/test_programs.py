@@ -76,21 +76,6 @@ def test_a_resource_has_its_own_provider_or_its_parents_or_the_default_of_its_ve
     assert ids == ["1"]
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [("fail", "this function always fails"), ("refuse", "is not wanted")],
-)
-def test_a_function_that_fails_fails_the_program(
-    engine: Engine, function: str, message: str
-) -> None:
-    engine.program(
-        HEAD + f"pulumi.runtime.invoke('odd:index:{function}', {{'what': 'it'}})\nOdd('never')\n"
-    )
-    output = engine.up(expect=1)
-    assert message in output
-    assert "never" not in engine.names()
-
-
 def test_a_function_waits_for_what_its_arguments_come_from(engine: Engine) -> None:
     engine.program(
         HEAD + "made = Odd('made')\n"
@@ -100,23 +85,3 @@ def test_a_function_waits_for_what_its_arguments_come_from(engine: Engine) -> No
     engine.up()
     (stack,) = (r for r in engine.state()["resources"] if r["type"] == "pulumi:pulumi:Stack")
     assert stack["outputs"] == {"found": "1"}
-
-
-@pytest.mark.parametrize(
-    ("program", "what"),
-    [
-        ("pulumi.runtime.register_resource_transform(lambda args: None)\n", "transforms"),
-        ("Odd('it', Options(transforms=[lambda args: None]))\n", "transforms"),
-        ("Odd('it', Options(import_='there'))\n", "import_"),
-        ("Odd('it', Options(id='there'))\n", "resources that are only read: 'it'"),
-        ("pulumi.StackReference('organization/proc/other')\n", "StackReference"),
-    ],
-)
-def test_what_no_program_of_this_project_has_is_refused_by_name(
-    engine: Engine, program: str, what: str
-) -> None:
-    engine.program(HEAD + program)
-    output = engine.up(expect=1)
-    assert what in output
-    assert "run this stack with the Pulumi CLI" in output
-    assert not any(r["type"] == "odd:index:Odd" for r in engine.state().get("resources", ()))

@@ -269,44 +269,33 @@ def test_a_create_that_was_killed_before_it_was_recorded_is_refused_the_next_tim
             fresh.up(CONFIG_MAP, inputs)
 
 
-def upserting(plugin: Plugin, kube_api) -> Plugin:
-    plugin.configure(kubeconfig=kube_api.kubeconfig.read_text(), upsertExistingObjects="true")
-    return plugin
-
-
-def test_with_upsert_a_lost_create_is_taken_up_if_the_program_names_its_field_manager(
+def test_with_upsert_what_there_is_is_taken_up_only_if_nobody_else_set_it(
     kube_api, namespace, kubectl
 ) -> None:
+    options = {"kubeconfig": kube_api.kubeconfig.read_text(), "upsertExistingObjects": "true"}
     with running("kubernetes") as first, running("kubernetes") as second:
-        upserting(first, kube_api).up(CONFIG_MAP, settings(namespace, {"a": "1", "b": "1"}, **OURS))
-        # The program has changed in between: no conflict, and what it dropped is gone.
-        assert upserting(second, kube_api).up(CONFIG_MAP, settings(namespace, {"a": "2"}, **OURS))
+        for plugin in (first, second):
+            plugin.configure(**options)
+        # A lost create, where the program names its field manager: what it has dropped since is gone.
+        first.up(CONFIG_MAP, settings(namespace, {"a": "1", "b": "1"}, **OURS))
+        second.up(CONFIG_MAP, settings(namespace, {"a": "2"}, **OURS))
         assert second.outputs(CONFIG_MAP)["data"] == {"a": "2"}
         assert managers(kubectl, namespace) == {"gpu-clusters Apply"}
-
-
-def test_with_upsert_and_a_manager_drawn_anew_a_lost_create_is_a_conflict(
-    kube_api, namespace
-) -> None:
-    with running("kubernetes") as first, running("kubernetes") as second:
-        upserting(first, kube_api).up(CONFIG_MAP, settings(namespace, {"a": "1"}))
+        # A manager that is drawn anew is another one.
+        other = urn("kubernetes:core/v1:ConfigMap", "other")
+        first.up(other, settings(namespace, {"a": "1"}, name="other"))
         with pytest.raises(StepError, match=r"data\.a of 'pulumi-kubernetes-[0-9a-f]{8}'"):
-            upserting(second, kube_api).up(CONFIG_MAP, settings(namespace, {"a": "2"}))
-
-
-def test_with_upsert_a_strangers_value_is_a_conflict_and_what_it_has_not_set_is_added(
-    kube_api, namespace, kubectl
-) -> None:
-    kubectl("-n", namespace, "create", "configmap", "settings", "--from-literal=a=theirs")
-    with running("kubernetes") as plugin:
-        upserting(plugin, kube_api)
-        wanted = settings(namespace, {"a": "ours"}, **OURS)
+            second.up(other, settings(namespace, {"a": "2"}, name="other"))
+        # A stranger's value is a conflict; what it has not set is added.
+        theirs = urn("kubernetes:core/v1:ConfigMap", "theirs")
+        kubectl("-n", namespace, "create", "configmap", "theirs", "--from-literal=a=theirs")
+        wanted = first.check(theirs, settings(namespace, {"a": "ours"}, name="theirs", **OURS))
         # A preview forces, so that a replacement is no conflict: it does not show this one.
-        plugin.create(CONFIG_MAP, plugin.check(CONFIG_MAP, wanted), preview=True)
+        first.create(theirs, wanted, preview=True)
         with pytest.raises(StepError, match=r"data\.a of 'kubectl-create'"):
-            plugin.create(CONFIG_MAP, plugin.check(CONFIG_MAP, wanted))
-        plugin.up(CONFIG_MAP, settings(namespace, {"b": "ours"}, **OURS))
-        assert plugin.outputs(CONFIG_MAP)["data"] == {"a": "theirs", "b": "ours"}
+            first.create(theirs, wanted)
+        first.up(theirs, settings(namespace, {"b": "ours"}, name="theirs", **OURS))
+        assert first.outputs(theirs)["data"] == {"a": "theirs", "b": "ours"}
 
 
 @pytest.mark.parametrize("id_", ["default/q", "default/demo"])
