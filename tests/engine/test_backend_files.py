@@ -249,9 +249,17 @@ def test_a_broken_state_is_named_with_its_first_fault_and_left_alone(
     assert backend.bucket.read(DEV.checkpoint) == content
 
 
-def test_secrets_that_are_kept_by_others_are_refused(backend: FileBackend) -> None:
-    backend.bucket.write(DEV.checkpoint, broken(secrets_providers={"type": "service"}))
-    with pytest.raises(UserError, match="passphrase secrets only"):
+@pytest.mark.parametrize(
+    ("latest", "what"),
+    [
+        ({"secrets_providers": {"type": "service"}}, "passphrase secrets only"),
+        ({"resources": [1]}, "cannot be understood"),
+    ],
+)
+def test_a_state_of_others_is_refused(backend: FileBackend, latest: dict, what: str) -> None:
+    document = {"version": 3, "checkpoint": {"latest": latest}}
+    backend.bucket.write(DEV.checkpoint, json.dumps(document).encode())
+    with pytest.raises(UserError, match=what):
         store(backend).load()
 
 

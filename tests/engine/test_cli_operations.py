@@ -53,9 +53,9 @@ def test_the_flags_reach_the_engine(dev: Shell, engine: Use) -> None:
     recorder = Recorder()
     engine(recorder)
     dev.ok(
-        "up", "--yes", "--skip-preview", "--parallel", "3", "--refresh", "--target", "urn:a",
-        "-t", "urn:b", "--target-dependents", "--replace", "urn:c", "--continue-on-error",
-        "--message", "why", "--target-replace", "urn:d",
+        "up", "--yes", "--skip-preview", "--parallel", "3", "--refresh=true", "--diff=false",
+        "--target", "urn:a", "-t", "urn:b", "--target-dependents", "--replace", "urn:c",
+        "--continue-on-error", "--message", "why", "--target-replace", "urn:d",
     )  # fmt: skip
     (request,) = recorder.requests
     assert (request.operation, request.preview, request.stack) == ("up", False, "dev")

@@ -108,6 +108,8 @@ def test_help_and_version_have_two_spellings(
     shell: Shell, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shell.ok("--version").out == shell.ok("version").out
+    for command in ([], ["state"], ["stack"]):
+        assert shell.ok(*command).out.startswith("usage: ")
     texts = []
     for command in (["help", "stack", "ls"], ["stack", "ls", "--help"]):
         with pytest.raises(SystemExit) as ended:

@@ -11,6 +11,7 @@ from engine.goal import GoalError, parse_duration
 from engine.graph import layers, needs
 from engine.planner import in_go
 from engine.project import satisfies
+from engine.providers import default_name
 from engine.request import Request
 from engine.state import ResourceState
 from engine.targets import Targets
@@ -31,6 +32,10 @@ def test_a_urn_holds_the_types_of_the_parents_but_not_the_stacks() -> None:
     assert child == "urn:pulumi:dev::memory::a:b:Group$a:b:Thing::has::colons"
     assert urn.type_of(child) == "a:b:Thing"
     assert urn.name_of(child) == "has::colons"
+    assert urn.is_default_provider("urn:pulumi:d::p::pulumi:providers:k8s::default_1_2_3")
+    assert not urn.is_default_provider("urn:pulumi:d::p::pulumi:providers:k8s::mine")
+    assert not urn.is_default_provider("urn:pulumi:d::p::a:b:C::default")
+    assert default_name("1.2.3-beta+5", "") == "default_1_2_3-beta_5"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from engine.values import (
     to_wire,
     without_unknowns,
 )
-from engine.wire import marshal_value, unmarshal_value
+from engine.wire import marshal, marshal_value, unmarshal, unmarshal_value
 
 SCALARS = st.one_of(
     st.none(),
@@ -66,6 +66,7 @@ def same(text: str) -> str:
 def test_what_is_sent_arrives_as_it_was(value: Value) -> None:
     message = struct_pb2.Value.FromString(marshal_value(value).SerializeToString())
     assert unmarshal_value(message) == value
+    assert unmarshal(marshal({"a": value})) == {"a": value}
 
 
 @settings(deadline=None)

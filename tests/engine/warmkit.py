@@ -51,51 +51,50 @@ class WarmProject(Warm):
 
 
 @contextlib.contextmanager
-def warm_project() -> Iterator[WarmProject]:
-    """Commands for one checkout, until the end of the context.
-
-    What they start of the lab (hosts, control plane, engines) are processes like any.
-    """
+def _folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="warm-"))  # a short path: it is that of a socket
     try:
-        with contextlib.ExitStack() as servers:
-            plugins = folder / "plugins"
-            plugins.mkdir()
-            made = WarmProject(folder / "engine", folder / "python", folder / "cli", plugins)
-            _write(made.python, f"{folder}/python.socket")
-            _write(made.engine, f"{folder}/engine.socket -m engine")
-            _write(made.cli, f"{folder}/cli.socket -m gpuclusters.cli")
-            modules = [f"engine.stand_ins.{name}" for name in _STAND_INS]
-            for name, module in zip(_STAND_INS, modules, strict=True):
-                _write(
-                    plugins / f"pulumi-resource-{name}", f"{folder}/plugins.socket -P -m {module}"
-                )
-            servers.enter_context(_served(folder, "python.socket", _PROJECT))
-            servers.enter_context(_served(folder, "engine.socket", _ENGINE))
-            servers.enter_context(_served(folder, "cli.socket", _CLI))
-            providers = tuple(f"{module}.provider" for module in modules)
-            servers.enter_context(_served(folder, "plugins.socket", providers))
-            yield made
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
+def warm_project() -> Iterator[WarmProject]:
+    """Commands for one checkout, until the end of the context.
+
+    What they start of the lab (hosts, control plane, engines) are processes like any.
+    """
+    with _folder() as folder, contextlib.ExitStack() as servers:
+        plugins = folder / "plugins"
+        plugins.mkdir()
+        made = WarmProject(folder / "engine", folder / "python", folder / "cli", plugins)
+        _write(made.python, f"{folder}/python.socket")
+        _write(made.engine, f"{folder}/engine.socket -m engine")
+        _write(made.cli, f"{folder}/cli.socket -m gpuclusters.cli")
+        modules = [f"engine.stand_ins.{name}" for name in _STAND_INS]
+        for name, module in zip(_STAND_INS, modules, strict=True):
+            _write(plugins / f"pulumi-resource-{name}", f"{folder}/plugins.socket -P -m {module}")
+        servers.enter_context(_served(folder, "python.socket", _PROJECT))
+        servers.enter_context(_served(folder, "engine.socket", _ENGINE))
+        servers.enter_context(_served(folder, "cli.socket", _CLI))
+        providers = tuple(f"{module}.provider" for module in modules)
+        servers.enter_context(_served(folder, "plugins.socket", providers))
+        yield made
+
+
+@contextlib.contextmanager
 def warm_engine() -> Iterator[Warm]:
     """Commands that work until the end of the context."""
-    folder = Path(tempfile.mkdtemp(prefix="warm-"))  # a short path: it is that of a socket
-    try:
-        with contextlib.ExitStack() as servers:
-            # Plugins in Python find theirs by that name on PATH.
-            (folder / "bin").mkdir()
-            made = Warm(folder / "engine", folder / "bin" / "python3")
-            _write(made.python, f"{folder}/python.socket")
-            _write(made.engine, f"{folder}/engine.socket -m engine", made.python)
-            servers.enter_context(_served(folder, "python.socket", _PROGRAM))
-            servers.enter_context(_served(folder, "engine.socket", _ENGINE))
-            yield made
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with _folder() as folder, contextlib.ExitStack() as servers:
+        # Plugins in Python find theirs by that name on PATH.
+        (folder / "bin").mkdir()
+        made = Warm(folder / "engine", folder / "bin" / "python3")
+        _write(made.python, f"{folder}/python.socket")
+        _write(made.engine, f"{folder}/engine.socket -m engine", made.python)
+        servers.enter_context(_served(folder, "python.socket", _PROGRAM))
+        servers.enter_context(_served(folder, "engine.socket", _ENGINE))
+        yield made
 
 
 def _write(file: Path, arguments: str, python: Path | None = None) -> None:

@@ -23,7 +23,7 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PLACES = ("gpuclusters", "caas", "components")
+PLACES = ("gpuclusters", "caas", "components", "engine")
 SUFFIXES = (".py", ".sh", ".xml", ".yaml")
 SIDE_BY_SIDE = 2
 SECONDS = 300
