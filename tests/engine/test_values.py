@@ -61,7 +61,7 @@ def same(text: str) -> str:
     return text
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(VALUES)
 def test_what_is_sent_arrives_as_it_was(value: Value) -> None:
     message = struct_pb2.Value.FromString(marshal_value(value).SerializeToString())
@@ -69,14 +69,14 @@ def test_what_is_sent_arrives_as_it_was(value: Value) -> None:
     assert unmarshal(marshal({"a": value})) == {"a": value}
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(VALUES)
 def test_what_is_stored_is_read_as_it_was(value: Value) -> None:
     assert from_state(to_state(value, encrypted(same)), same) == value
     assert from_state(to_state(value, plaintext), same) == value
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(VALUES)
 def test_without_marks_nothing_is_secret(value: Value) -> None:
     assert not contains_secret(reveal(value))
@@ -84,7 +84,7 @@ def test_without_marks_nothing_is_secret(value: Value) -> None:
     assert not contains_secret(from_wire(sent))
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.dictionaries(KEYS, VALUES, max_size=3))
 def test_what_is_known_holds_nothing_unknown(values: dict[str, Value]) -> None:
     values = {k: v for k, v in values.items() if not isinstance(v, Reference)}
