@@ -25,6 +25,10 @@ def documents(draw: st.DrawFn, *, most_nodes: int = 4) -> dict[str, Any]:
         section = patched(section, choice.get("caas", {}))
         own = st.sampled_from(choice.get("node", [{}]))
         nodes = [node | draw(own) for node in nodes]
+    if section["platform"] == "hgx-b200":  # its partitions are counted from 1
+        for node in nodes:
+            if "partitions" in node:
+                node["partitions"] = [number + 1 for number in node["partitions"]]
     if section["hosts"]["source"] == "existing":
         section["hosts"]["machines"] = [
             {"name": name, "address": f"10.20.0.{n}", "port": 22, "host-key": host_key(n)}
