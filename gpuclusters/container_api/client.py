@@ -10,6 +10,10 @@ import urllib3
 from gpuclusters.core.errors import UnreachableError
 
 _TIMEOUT = urllib3.Timeout(connect=5.0, read=30.0)
+_RETRIES = urllib3.Retry(
+    connect=0, read=1, redirect=False, allowed_methods=("GET",), respect_retry_after_header=False
+)
+"""Who reads may ask again: the copy of the API behind the first connection may have just ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class ContainerApi:
             if named.scheme == "https":
                 options = {"assert_hostname": named.host, "server_hostname": named.host}
         self._pool = urllib3.PoolManager(
-            timeout=_TIMEOUT, retries=False, ca_cert_data=ca_certificate, **options
+            timeout=_TIMEOUT, retries=_RETRIES, ca_cert_data=ca_certificate, **options
         )
 
     @property
@@ -78,7 +82,7 @@ class ContainerApi:
             raise UnreachableError(
                 self.target,
                 f"{method} {path}",
-                type(error).__name__,
+                type(getattr(error, "reason", None) or error).__name__,
                 "check that the API runs and that its address is right",
             ) from error
         try:
