@@ -1,9 +1,13 @@
-"""What a host with rootless Docker has, what it lacks, what speaks against it: tables without a host."""
+"""What a host with rootless Docker has, what it lacks, what speaks against it: tables without a host.
+
+Their rows are in rootless_plan.yaml."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Level
@@ -24,6 +28,7 @@ INPUTS = RootlessHostInputs.model_validate(
     }
 )
 UUIDS = ("GPU-a", "GPU-b")
+CASES = yaml.safe_load((Path(__file__).parent / "rootless_plan.yaml").read_text())
 CDI = frozenset({"nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b", "nvidia.com/gpu=all"})
 
 
@@ -80,6 +85,12 @@ def good(**changes: Any) -> LiveRootless:
     return live.model_copy(update={"held": held, "daemon_json": text, **changes})
 
 
+def but_for(changes: dict[str, Any]) -> LiveRootless:
+    """`good`, but for changes as a script prints them."""
+    read = LiveRootless.model_validate(changes)
+    return good(**{name: getattr(read, name) for name in changes})
+
+
 def found_in(live: LiveRootless, inputs: RootlessHostInputs = INPUTS) -> list[Finding]:
     """All findings; each has a code that is listed, and can be told as drift."""
     found = [*decide.findings(inputs, live)]
@@ -91,195 +102,41 @@ def test_a_host_that_lacks_nothing_is_left_alone() -> None:
     assert found_in(good()) == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "step", "code", "words"),
-    [
-        ({"uid": None}, "account", "account-missing", "there is no account ubuntu"),
-        ({"package": {}}, "packages", "packages", "docker-ce-rootless-extras"),
-        (
-            {"module_missing": frozenset({"vxlan"})},
-            "files",
-            "kernel-modules",
-            "not loaded: vxlan",
-        ),
-        (
-            {"sysctl": {files.RP_FILTER: "1", files.PORT_START: "0"}},
-            "files",
-            "kernel-parameters",
-            "rp_filter is 1",
-        ),
-        (
-            {"file": {}},
-            "files",
-            "file-changed",
-            "user@.service.d/gpu-clusters-usernetes.conf differs",
-        ),
-        ({"applied": "old"}, "files", "files-not-applied", "have not taken effect"),
-        (
-            {"enabled": dict.fromkeys(files.REFRESH_UNITS, "enabled")},
-            "files",
-            "boot-unit",
-            "after a restart the daemon would not see the GPUs",
-        ),
-        (
-            {"held": frozenset()},
-            "hold",
-            "not-held",
-            "linux-image-6.8.0-1021-gcp, linux-image-gcp",
-        ),
-        (
-            {"enabled": {**good().enabled, "docker.socket": "enabled"}},
-            "rootful",
-            "docker-as-root",
-            "root without a word",
-        ),
-        ({"subuid": ()}, "ids", "subordinate-ids", "getsubids ubuntu"),
-        ({"subgid": ((100_000, 1000),)}, "ids", "subordinate-ids", "no 65536 subordinate ids"),
-        ({"linger": False}, "linger", "not-lingering", "would end when it logs out"),
-        (
-            {"controllers": frozenset({"memory", "pids"})},
-            "manager",
-            "delegation",
-            "the controllers cpu cpuset io are not delegated",
-        ),
-        ({"manager": "failed"}, "manager", "user-manager", "user@1000.service is failed"),
-        ({"bus": False}, "manager", "user-bus", "no bus at /run/user/1000/bus"),
-        ({"runtime_mode": "legacy"}, "runtime", "runtime-mode", "BPF_CGROUP_DEVICE"),
-        ({"no_cgroups": True}, "runtime", "runtime-mode", "has no-cgroups"),
-        ({"static_cdi": True}, "cdi", "cdi", "nobody writes anew"),
-        ({"cdi": frozenset()}, "cdi", "cdi", "unresolvable CDI devices nvidia.com/gpu=all"),
-        ({"gpu": ("GPU-c", "GPU-d")}, "cdi", "cdi", "names other GPUs"),
-        (
-            {"cdi": frozenset({"nvidia.com/gpu=0", "nvidia.com/gpu=all"})},
-            "cdi",
-            "cdi",
-            "unresolvable CDI devices nvidia.com/gpu=GPU-",
-        ),
-        (
-            {"enabled": {**good().enabled, files.REFRESH_UNITS[1]: "disabled"}},
-            "cdi",
-            "cdi",
-            "units that write the CDI specification are disabled",
-        ),
-        ({"user_unit": False}, "setup", "not-set-up", "is not set up for ubuntu"),
-        ({"docker_info": Engine()}, "restart", "daemon-down", "does not run"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "step", "code", "words"), CASES["lacks"])
 def test_what_a_host_lacks_is_said_and_has_a_step(
     changes: dict[str, Any], step: str, code: str, words: str
 ) -> None:
-    found = [one for one in found_in(good(**changes)) if one.code == f"rootless.{code}"]
+    found = [one for one in found_in(but_for(changes)) if one.code == f"rootless.{code}"]
     assert (step, Level.REPAIR) in {(one.step, one.level) for one in found}
     assert words in "; ".join(one.problem for one in found)
 
 
-@pytest.mark.parametrize(
-    ("changes", "remedy"),
-    [
-        ({"module_missing": frozenset({"vxlan"})}, "install linux-modules-extra-6.8.0-1021-gcp"),
-        ({"applied": ""}, "run again"),
-        ({"linger": False}, "polkit or logind.conf (KillUserProcesses, KillExcludeUsers) forbids"),
-        ({"docker_info": Engine(version="29.7.2")}, "unix:///run/user/1000/docker.sock"),
-        ({"package": {}}, "look at `apt-cache policy` there"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "remedy"), CASES["remedies"])
 def test_what_a_step_does_not_repair_has_a_remedy_of_its_own(
     changes: dict[str, Any], remedy: str
 ) -> None:
-    assert any(remedy in one.remedy for one in decide.findings(INPUTS, good(**changes)))
+    assert any(remedy in one.remedy for one in decide.findings(INPUTS, but_for(changes)))
 
 
 def test_a_file_of_the_account_is_judged_by_its_digest_alone() -> None:
     assert found_in(good(daemon_json="{}")) == []
 
 
-@pytest.mark.parametrize(
-    ("engine", "code", "words"),
-    [
-        ({"rootless": False}, "daemon-not-rootless", "not rootless"),
-        (
-            {"version": "28.5.2"},
-            "daemon-version",
-            "Docker 28.5.2 runs, and 29.7.2 is installed",
-        ),
-        ({"runtimes": frozenset({"runc"})}, "daemon-runtime", "does not list the runtime nvidia"),
-        ({"default_runtime": "nvidia"}, "daemon-runtime", "beside its default nvidia"),
-        ({"devices": frozenset()}, "daemon-without-gpus", "does not see the CDI devices"),
-    ],
-)
+@pytest.mark.parametrize(("engine", "code", "words"), CASES["daemon"])
 def test_a_daemon_that_is_not_as_it_must_be_is_restarted(
     engine: dict[str, Any], code: str, words: str
 ) -> None:
-    changed = good().docker_info.model_copy(update=engine)
-    (found,) = found_in(good(docker_info=changed))
+    now = {**good().docker_info.model_dump(), **engine}
+    (found,) = found_in(but_for({"docker_info": now}))
     assert (found.step, found.code) == ("restart", f"rootless.{code}")
     assert words in found.problem
 
 
-@pytest.mark.parametrize(
-    ("changes", "code", "words"),
-    [
-        ({"system": "debian"}, "rootless.system", "only Ubuntu is prepared"),
-        ({"architecture": "aarch64"}, "rootless.architecture", "its processor is aarch64"),
-        ({"cgroup": "v1"}, "rootless.cgroup-v1", "systemd.unified_cgroup_hierarchy=0"),
-        (
-            {"free_mib": 900, "user_unit": False},
-            "rootless.disk-full",
-            "900 MiB free where ubuntu keeps images",
-        ),
-        (
-            {"ports": frozenset({6443}), "user_unit": False},
-            "rootless.port-taken",
-            "port 6443 already",
-        ),
-        (
-            {"licence": "Dual MIT/GPL"},
-            "driver.modules-unfit",
-            "which open modules need: volta is older than turing",
-        ),
-        ({"module": "595.91.07"}, "driver.branch-unfit", "580 is the last branch for volta"),
-        (
-            {"smi": 9, "smi_said": "no driver"},
-            "driver.not-serving",
-            "nvidia-smi ended with 9 (no driver)",
-        ),
-        ({"gpu": ("GPU-a",)}, "driver.gpu-count", "nvidia-smi shows 1 GPUs and 2 are declared"),
-        ({"local": False}, "rootless.account-of-directory", "enable-oslogin=FALSE"),
-        ({"uid": 3_000_000_000}, "rootless.account-of-directory", "comes from OS Login"),
-        ({"uid": 0}, "rootless.account-root", "ubuntu is root there"),
-        (
-            {"rootful_container": ("web",)},
-            "rootless.docker-in-use",
-            "has 1 containers (web): somebody uses it",
-        ),
-        ({"nerdctl": True}, "rootless.nerdctl", "conflicts with containerd-rootless.sh"),
-        (
-            {
-                "namespaces": "fork/exec /proc/self/exe: permission denied",
-                "sysctl": {
-                    **good().sysctl,
-                    "kernel.apparmor_restrict_unprivileged_userns": "1",
-                },
-            },
-            "rootless.user-namespaces",
-            "apparmor_parser -r /etc/apparmor.d/rootlesskit",
-        ),
-        (
-            {"namespaces": "permission denied", "rootlesskit": "/home/ubuntu/bin/rootlesskit"},
-            "rootless.user-namespaces",
-            "and not /home/ubuntu/bin/rootlesskit",
-        ),
-        (
-            {"daemon_json": "{"},
-            "rootless.daemon-json-unreadable",
-            "/home/ubuntu/.config/docker/daemon.json is not JSON",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changes", "code", "words"), CASES["forbids"])
 def test_what_forbids_to_prepare_a_host_has_a_remedy(
     changes: dict[str, Any], code: str, words: str
 ) -> None:
-    (found,) = [one for one in found_in(good(**changes)) if one.level is Level.BLOCK]
+    (found,) = [one for one in found_in(but_for(changes)) if one.level is Level.BLOCK]
     assert found.code == code
     assert words in f"{found.problem}; {found.remedy}"
     assert found.remedy
