@@ -1,17 +1,22 @@
-"""Decisions about NVIDIA's driver on a host: what is refused, what is done, what is drift."""
+"""Decisions about NVIDIA's driver on a host: what is refused, what is done, what is drift.
 
+Rows of tables are in gpu_driver_rules.yaml."""
+
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.driver import decide
-from gpuclusters.driver.model import NOUVEAU_FILE, Gpu, GpuDriverInputs, LiveDriver, packages
+from gpuclusters.driver.model import Gpu, GpuDriverInputs, LiveDriver, packages
 from gpuclusters.host.model import sha256_of
 
 KERNEL = "6.8.0-60-generic"
+CASES = yaml.safe_load((Path(__file__).parent / "gpu_driver_rules.yaml").read_text())
 CONNECTION = {
     "host": "gpu-1",
     "address": "192.0.2.1",
@@ -26,10 +31,9 @@ def inputs(**changes: Any) -> GpuDriverInputs:
     return GpuDriverInputs.model_validate(values)
 
 
-def nvrm(version: str, *, is_open: bool = True) -> str:
+def nvrm(version: str) -> str:
     """What the kernel says of the driver that it runs."""
-    kind = "Open Kernel Module for x86_64" if is_open else "x86_64 Kernel Module"
-    return f"NVRM version: NVIDIA UNIX {kind}  {version}  Release Build"
+    return f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build"
 
 
 def live(**changes: Any) -> LiveDriver:
@@ -42,6 +46,12 @@ def live(**changes: Any) -> LiveDriver:
         architecture="x86_64",
         gpu=(Gpu("0000:07:00.0", "10de:20b2"),),
     ).model_copy(update=changes)
+
+
+def read(changes: dict[str, Any]) -> dict[str, Any]:
+    """Facts as a script prints them."""
+    facts = LiveDriver.model_validate(changes)
+    return {name: getattr(facts, name) for name in changes}
 
 
 def served(wanted: GpuDriverInputs, **changes: Any) -> LiveDriver:
@@ -74,50 +84,11 @@ def blocking(wanted: GpuDriverInputs, there: LiveDriver, *, drained: bool = Fals
     return "\n".join(str(one) for one in found if one.level is Level.BLOCK)
 
 
-@pytest.mark.parametrize(
-    ("changes", "there", "words"),
-    [
-        ({"version": "595.91.07"}, {"gpu": (Gpu("a", "10de:1db5"),)}, "driver.branch: 580"),
-        ({}, {"gpu": (Gpu("a", "10de:15f8"),)}, "driver.modules: proprietary"),
-        ({"modules": "proprietary"}, {"gpu": (Gpu("a", "10de:2901"),)}, "driver.modules: open"),
-        (
-            {"version": "620.10.01", "modules": "proprietary"},
-            {},
-            "would need modules that branch 620 no longer has",
-        ),
-        ({}, {"gpu": ()}, "the PCI bus shows 0 GPUs and 1 are declared"),
-        ({}, {"switch": tuple("abcdef")}, "correct the pool's gpu.nvswitch"),
-        (
-            {},
-            {"gpu": (Gpu("a", "10de:20b2", "vfio-pci"),)},
-            "to pass its GPUs to virtual machines",
-        ),
-        (
-            {},
-            {"command_line": "ro module_blacklist=nouveau,nvidia"},
-            "take it out of the `caas` stack",
-        ),
-        ({}, {"architecture": "aarch64"}, "use an x86_64 machine"),
-        ({}, {"free_mib": 900}, "has 900 MiB free"),
-        (
-            {},
-            {"package": {"nvidia-driver-535": "535.309.01-1"}},
-            "another driver is installed there",
-        ),
-        ({}, {"foreign": ("NVIDIA's .run installer",)}, "`nvidia-uninstall`"),
-        ({}, {"system": "arch", "family": "other"}, "use Ubuntu, the RHEL family or SLES"),
-        ({}, {"system": "rocky", "family": "rhel"}, "driver.packages: nvidia"),
-        ({"packages": "nvidia"}, {"secure_boot": True}, "Secure Boot is on"),
-        ({"reboot": "refuse"}, {"nouveau": True}, "restarts are not allowed"),
-        ({}, {"nouveau": True, "node": True}, "no server is known that could drain it"),
-        ({}, {"nvrm": nvrm("570.1.2"), "user": ("7 train.py",)}, "in use by processes 7 train.py"),
-        ({"source": "operator", "version": None}, {"module": "580.178.04"}, "driver.source: host"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "there", "words"), CASES["refused"])
 def test_what_cannot_work_is_refused_with_its_remedy(
     changes: dict[str, Any], there: dict[str, Any], words: str
 ) -> None:
-    assert words in blocking(inputs(**changes), live(**there))
+    assert words in blocking(inputs(**changes), live(**read(there)))
 
 
 def test_a_node_with_servers_to_ask_is_drained_instead() -> None:
@@ -149,35 +120,9 @@ def test_a_host_at_rest_needs_nothing() -> None:
     assert found_in(inputs(), served(inputs())) == []
 
 
-@pytest.mark.parametrize(
-    ("there", "code", "words"),
-    [
-        ({"nvrm": ""}, "not-loaded", "the kernel runs no driver"),
-        ({"nvrm": nvrm("570.1.2")}, "loaded-other", "the kernel runs driver 570.1.2"),
-        (
-            {"nvrm": nvrm("580.178.04", is_open=False)},
-            "loaded-other",
-            "the kernel runs proprietary modules",
-        ),
-        ({"module": "595.91.07"}, "module-other", "the packages brought module 595.91.07"),
-        (
-            {"module": "595.91.07", "package": {}},
-            "module-other",
-            "module 595.91.07 is on the disk and 580.178.04 in the kernel",
-        ),
-        ({"nouveau": True}, "nouveau", "nouveau has its GPUs"),
-        ({"held": frozenset()}, "not-held", "packages are not held"),
-        ({"shown": ()}, "not-serving", "serves 0 of 1 GPUs: a GPU does not start"),
-        ({"smi": 9}, "not-serving", "nvidia-smi exited with 9"),
-        ({"gpu": ()}, "gpu-count", "the PCI bus shows 0 GPUs and 1 are declared"),
-        ({"file": {}}, "file-changed", f"{NOUVEAU_FILE} differs"),
-        ({"initramfs": ""}, "initramfs", "without nouveau"),
-        ({"package": {}}, "packages", "nvidia-utils-580-server is not there"),
-        ({"reboot_required": True}, "restart-required", "waits for a restart"),
-    ],
-)
+@pytest.mark.parametrize(("there", "code", "words"), CASES["drift"])
 def test_every_difference_is_drift(there: dict[str, Any], code: str, words: str) -> None:
-    found = found_in(inputs(), served(inputs(), **there))
+    found = found_in(inputs(), served(inputs(), **read(there)))
     said = [one.problem for one in found if one.code == f"driver.{code}"]
     assert words in "; ".join(said)
 
@@ -202,50 +147,7 @@ def test_a_newer_kernel_is_booted_before_modules_are_chosen_for_it() -> None:
     assert "newer kernel" in "; ".join(one.problem for one in found if one.step == "boot")
 
 
-@pytest.mark.parametrize(
-    ("there", "changes", "names"),
-    [
-        (
-            {},
-            {"nvswitch": True},
-            f"linux-modules-nvidia-580-server-open-{KERNEL} nvidia-headless-no-dkms-580-server-open "
-            "nvidia-utils-580-server nvidia-fabricmanager-580",
-        ),
-        ({}, {"packages": "nvidia"}, f"linux-headers-{KERNEL} nvidia-open-580"),
-        (
-            {},
-            {"packages": "nvidia", "nvswitch": True},
-            f"linux-headers-{KERNEL} nvidia-open-580 nvidia-fabricmanager-580",
-        ),
-        (
-            {},
-            {"packages": "nvidia", "version": "595.91.07", "nvswitch": True},
-            f"linux-headers-{KERNEL} nvidia-open nvidia-fabricmanager",
-        ),
-        (
-            # packages.ubuntu.com, noble: nvidia-fabricmanager-595; nvidia-fabricmanager is virtual there.
-            {},
-            {"version": "595.91.07", "nvswitch": True},
-            f"linux-modules-nvidia-595-server-open-{KERNEL} nvidia-headless-no-dkms-595-server-open "
-            "nvidia-utils-595-server nvidia-fabricmanager-595",
-        ),
-        (
-            {},
-            {"packages": "nvidia", "version": "595.91.07", "modules": "proprietary"},
-            f"linux-headers-{KERNEL} cuda-drivers",
-        ),
-        (
-            {"family": "rhel", "system": "rhel", "release": "9.6"},
-            {"packages": "nvidia"},
-            f"kernel-devel-{KERNEL} nvidia-open nvidia-driver-cuda",
-        ),
-        (
-            {"family": "suse", "system": "sles", "release": "15.7"},
-            {},
-            "nvidia-open-driver-G06-signed-kmp-default nvidia-compute-utils-G06",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("there", "changes", "names"), CASES["packages"])
 def test_packages_by_operating_system(
     there: dict[str, Any], changes: dict[str, Any], names: str
 ) -> None:
