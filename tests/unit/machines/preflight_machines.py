@@ -1,8 +1,9 @@
 """Machines as a preflight reads them: one before, one after preparation, and ways to break them."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from gpuclusters.compat.platforms import PRESETS, Platform, Preset
 from gpuclusters.fabric.table import Board
@@ -11,13 +12,14 @@ from gpuclusters.preflight.model import Bar, Expects, HostFacts, NumaFact, PciFa
 PRESET: Preset = PRESETS[Platform.SUPERMICRO_HGX_H100]
 BOARD = Board(PRESET.gpus, PRESET.switches, PRESET.extra_functions)
 EXPECTS: Expects = expects_of(PRESET, BOARD, huge_pages_1g=(800, 800))
-GPU_1, GPU_3, GPU_5 = (PRESET.gpus[module] for module in (1, 3, 5))
+GPU_1, GPU_5 = PRESET.gpus[1], PRESET.gpus[5]
 SWITCH_GROUP = "14"
 EXTRA = PRESET.extra_functions[0]
 MIB = 2**20
 BRIDGE = "0000:03:00.0"
 HEADER = bytes([0xDE, 0x10, 0x30, 0x23, 6, 4, 0x10, 0, 0xA1, 0, 2, 3, 0, 0, 0, 0])
 FALLEN = b"\xff" * 16
+FACT = TypeAdapter(PciFact)
 
 
 def functions(*, prepared: bool) -> dict[str, PciFact]:
@@ -101,14 +103,11 @@ def having(facts: HostFacts, address: str, **changes: Any) -> HostFacts:
     old = facts.functions.get(address) or PciFact(
         address=address, pci_id="15b3:1021", class_code="020000"
     )
-    functions = {**facts.functions, address: dataclasses.replace(old, **changes)}
-    return replace(facts, functions=functions)
+    fact = FACT.validate_python({**dataclasses.asdict(old), **changes})
+    return replace(facts, functions={**facts.functions, address: fact})
 
 
 def lacking(facts: HostFacts, address: str) -> HostFacts:
     """The machine without a function."""
     rest = {a: f for a, f in facts.functions.items() if a != address}
     return replace(facts, functions=rest)
-
-
-Change = Callable[[HostFacts], HostFacts]

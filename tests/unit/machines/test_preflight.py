@@ -3,8 +3,11 @@
 import dataclasses
 import json
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +23,6 @@ from gpuclusters.preflight.model import (
     Expects,
     FabricFact,
     HostFacts,
-    NumaFact,
     PciFact,
     Stage,
     VfioBackend,
@@ -28,13 +30,9 @@ from gpuclusters.preflight.model import (
 )
 from tests.unit.machines.preflight_machines import (
     EXPECTS,
-    EXTRA,
     FALLEN,
     GPU_1,
-    GPU_3,
     GPU_5,
-    HEADER,
-    Change,
     bare,
     having,
     lacking,
@@ -43,130 +41,38 @@ from tests.unit.machines.preflight_machines import (
 )
 
 BARE, PREPARED = Stage.BARE, Stage.PREPARED
-BOTH = (BARE, PREPARED)
+CASES = yaml.safe_load((Path(__file__).parent / "preflight.yaml").read_text())["cases"]
+"""Finding, where it shows, and what breaks the machine."""
 
 
 def names(facts: HostFacts, stage: Stage, expects: Expects = EXPECTS) -> list[str]:
     return [finding.code.removeprefix(AREA) for finding in judge(facts, expects, stage)]
 
 
-def fabric(status: int, output: str = "") -> Change:
-    return lambda facts: replace(facts, fabric=FabricFact(status, output))
-
-
-def table(*modules: int, copies: int = 15) -> str:
-    entry = {"partitionId": 0, "gpuInfo": [{"physicalId": module} for module in modules]}
-    return json.dumps({"partitionInfo": [entry] * copies})
-
-
-# Finding → where it shows, and what breaks the machine.
-CASES: list[tuple[str, tuple[Stage, ...], Change]] = [
-    ("sudo-password", BOTH, lambda f: replace(f, root=False)),
-    ("fuser-missing", BOTH, lambda f: replace(f, commands=f.commands - {"fuser"})),
-    ("virtualization-off", BOTH, lambda f: replace(f, cpu_flags=frozenset({"pdpe1gb"}))),
-    ("host-is-virtual", BOTH, lambda f: replace(f, cpu_flags=f.cpu_flags | {"hypervisor"})),
-    (
-        "iommu-firmware-off",
-        BOTH,
-        lambda f: replace(f, acpi_tables=frozenset(), iommu_groups=0),
-    ),
-    ("iommu-off", (PREPARED,), lambda f: replace(f, iommu_groups=0)),
-    (
-        "iommu-off",
-        (BARE,),
-        lambda f: replace(f, iommu_groups=0, command_line=("intel_iommu=on",)),
-    ),
-    (
-        "acs-missing",
-        BOTH,
-        lambda f: having(having(f, GPU_3, iommu_group="9"), GPU_1, iommu_group="9"),
-    ),
-    (
-        "foreign-in-group",
-        BOTH,
-        lambda f: having(
-            having(f, GPU_1, iommu_group="9"), "0000:86:00.1", iommu_group="9", driver="mlx5_core"
-        ),
-    ),
-    (
-        "memory-controller-left-out",
-        BOTH,
-        lambda f: having(
-            having(f, GPU_1, iommu_group="9"),
-            "0000:02:00.1",
-            pci_id="11f8:4128",
-            iommu_group="9",
-            driver=None,
-        ),
-    ),
-    ("function-missing", BOTH, lambda f: lacking(f, GPU_5)),
-    ("wrong-function", BOTH, lambda f: having(f, GPU_1, pci_id="15b3:1021")),
-    ("unlisted-function", BOTH, lambda f: having(f, "0000:c8:00.0", pci_id="10de:2330")),
-    ("off-the-bus", BOTH, lambda f: having(f, GPU_1, header=FALLEN)),
-    ("off-the-bus", BOTH, lambda f: having(f, GPU_1, header=HEADER[:14] + b"\x7f\x00")),
-    ("bar-size", BOTH, lambda f: having(f, GPU_1, bars={2: Bar(2**40, 2**34)})),
-    ("bar-not-placed", BOTH, lambda f: having(f, GPU_1, bars={0: Bar(2**40, 2**24), 2: Bar(0, 0)})),
-    ("bar-below-4g", BOTH, lambda f: having(f, GPU_1, bars={2: Bar(2**31, 2**37)})),
-    ("reset-missing", BOTH, lambda f: having(f, GPU_1, resettable=False)),
-    ("driver-loaded", (PREPARED,), lambda f: replace(f, modules=frozenset({"nvidia"}))),
-    ("driver-loaded", (PREPARED,), lambda f: replace(f, modules=frozenset({"nouveau"}))),
-    ("driver-installed", BOTH, lambda f: replace(f, packages={"nvidia-driver-570": "570.195.03"})),
-    ("driver-installed", BOTH, lambda f: replace(f, packages={"kmod-nvidia-open-dkms": "595"})),
-    ("not-on-vfio", (PREPARED,), lambda f: having(f, GPU_1, driver=None)),
-    ("not-on-vfio", (PREPARED,), lambda f: having(f, EXTRA, driver=None)),
-    ("gpus-in-use", (BARE,), lambda f: replace(f, holders={7: "python3"})),
-    (
-        "vfio-node-missing",
-        (PREPARED,),
-        lambda f: replace(f, nodes=frozenset({"/dev/kvm", "/dev/vfio/vfio"})),
-    ),
-    (
-        "vfio-node-missing",
-        (PREPARED,),
-        lambda f: replace(f, nodes=f.nodes - {"/dev/vfio/vfio"}),
-    ),
-    ("kvm-missing", (PREPARED,), lambda f: replace(f, nodes=f.nodes - {"/dev/kvm"})),
-    ("kernel-old", BOTH, lambda f: replace(f, kernel="6.8.0-51-generic")),
-    ("qemu-missing", (PREPARED,), lambda f: replace(f, qemu=None)),
-    ("qemu-old", BOTH, lambda f: replace(f, qemu="8.2.2")),
-    ("libvirt-missing", (PREPARED,), lambda f: replace(f, libvirt=None)),
-    ("libvirt-old", BOTH, lambda f: replace(f, libvirt="8.0.0")),
-    ("ovmf-missing", (PREPARED,), lambda f: replace(f, firmware=frozenset())),
-    ("no-systemd", BOTH, lambda f: replace(f, commands=frozenset({"apt-get", "fuser"}))),
-    ("no-package-manager", (BARE,), lambda f: replace(f, commands=frozenset({"systemctl"}))),
-    ("memory-short", BOTH, lambda f: replace(f, memory_kib=1500 * 2**20)),
-    ("numa-nodes", BOTH, lambda f: replace(f, numa={**f.numa, 2: NumaFact(2**20, 0)})),
-    ("huge-pages-unsupported", BOTH, lambda f: replace(f, cpu_flags=frozenset({"vmx"}))),
-    ("huge-pages-too-many", BOTH, lambda f: replace(f, numa={0: NumaFact(2**20, 0)})),
-    (
-        "huge-pages-short",
-        (PREPARED,),
-        lambda f: replace(f, numa={n: NumaFact(v.memory_kib, 799) for n, v in f.numa.items()}),
-    ),
-    ("disk-short", BOTH, lambda f: replace(f, free_gib=3)),
-    ("clock-skew", BOTH, lambda f: replace(f, clock_offset_seconds=-90)),
-    ("fabric-client-missing", (PREPARED,), fabric(127)),
-    ("fabric-unreachable", (PREPARED,), fabric(247, "Failed to connect: fmReturn: -9")),
-    ("fabric-initialising", (PREPARED,), fabric(248)),
-    ("fabric-mode", (PREPARED,), fabric(253)),
-    ("fabric-version", (PREPARED,), fabric(250)),
-    ("fabric-failed", (PREPARED,), fabric(254)),
-    ("fabric-failed", (PREPARED,), fabric(0, "Failed")),
-    ("fabric-partitions", (PREPARED,), fabric(0, table(1, 2, 3, 4, 5, 6, 7, copies=10))),
-    ("fabric-partitions", (PREPARED,), fabric(0, table(*range(1, 9), copies=14))),
-    ("fabric-modules", (PREPARED,), fabric(0, table(*range(9)))),
-]
+def broken(machine: HostFacts, change: dict[str, Any]) -> HostFacts:
+    """The machine with a change of preflight.yaml."""
+    facts = dict(change)
+    for address, differs in facts.pop("having", {}).items():
+        machine = having(machine, address, **differs)
+    if gone := facts.pop("lacking", None):
+        machine = lacking(machine, gone)
+    if table := facts.pop("table", None):
+        modules, copies = table
+        entry = {"partitionId": 0, "gpuInfo": [{"physicalId": module} for module in modules]}
+        output = json.dumps({"partitionInfo": [entry] * copies})
+        facts["fabric"] = {"exit_status": 0, "output": output}
+    return HostFacts.model_validate({**dict(machine), **facts})
 
 
 @pytest.mark.parametrize(
     ("name", "stages", "change"), CASES, ids=lambda v: v if isinstance(v, str) else ""
 )
 def test_a_broken_machine_is_found_with_its_remedy(
-    name: str, stages: tuple[Stage, ...], change: Change
+    name: str, stages: list[str], change: dict[str, Any]
 ) -> None:
     machines: Mapping[Stage, HostFacts] = {BARE: bare(), PREPARED: prepared()}
     for stage in Stage:
-        found = names(change(machines[stage]), stage)
+        found = names(broken(machines[stage], change), stage)
         if stage in stages:
             assert name in found
         elif stage not in stages_of(AREA + name):
