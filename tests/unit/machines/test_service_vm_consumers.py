@@ -1,13 +1,13 @@
 """What is written for libvirt, cloud-init, systemd and the shell is read by libvirt's schema, cloud-init's
 schema, systemd-analyze and a shell. Where a consumer cannot be had, its tests are skipped with the reason."""
 
+import base64
 import hashlib
 import json
 import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,15 @@ import yaml
 from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.service_vm import domain_xml
 from gpuclusters.service_vm.decide import PROGRAM, UNIT, UNITS
+from gpuclusters.service_vm.host import _tar
 from gpuclusters.vfio import decide as vfio
 from lab.tools.debian_packages import unpacked
 from tests.fixtures.debian import libraries
 from tests.fixtures.loopback import Answering, serving
-from tests.unit.machines.test_service_vm import domain, inputs, seed
+from tests.unit.machines.test_service_vm import PACKAGES, domain, inputs, seed
 
 ROOMS = Path(__file__).resolve().parents[3] / "gpuclusters"
 FOLDER = ROOMS / "service_vm/scripts"
-PACKAGES = {
-    "repository": "deb https://packages.example.com/apt ./",
-    "key": "-----BEGIN PGP PUBLIC KEY BLOCK-----\nxx\n",
-    "proxy": "http://192.168.250.1:3142",
-    "packages": {"nvidia-fabricmanager-595": "595.58.03-1"},
-}
 CUSTOM = {"version": "595.58.03", "partitions": {"0": [1, 2]}, "partition_rail_policy": "greedy"}
 VARIANTS = [
     pytest.param({}, id="supermicro"),
@@ -59,12 +54,9 @@ def test_libvirts_schema_takes_the_domain(tmp_path: Path, changes: dict[str, Any
     assert done.returncode == 0, done.stderr
 
 
-def test_libvirts_schema_takes_the_network(tmp_path: Path) -> None:
+def test_libvirts_schema_takes_the_network_and_is_one_that_refuses(tmp_path: Path) -> None:
     network = domain_xml.network(inputs().network, host="hgx-01")
     assert validated(tmp_path, "network", domain_xml.text(network)).returncode == 0
-
-
-def test_libvirts_schema_is_one_that_refuses(tmp_path: Path) -> None:
     text = domain_xml.text(domain(inputs())).replace('managed="no"', 'managed="perhaps"')
     assert validated(tmp_path, "domain", text).returncode != 0
 
@@ -99,10 +91,6 @@ def test_cloud_inits_schema_takes_what_the_host_adds(cloud_config: Any, tmp_path
 
 def made_seed(tmp_path: Path) -> Mapping[str, str]:
     """The files that the script puts into the seed, with a stand-in for the ISO tool."""
-    import base64
-
-    from gpuclusters.service_vm.host import _tar
-
     tools = tmp_path / "bin"
     tools.mkdir()
     tool = tools / "genisoimage"
@@ -170,8 +158,6 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-# --- the download, with a real curl ------------------------------------------------------------
-
 IMAGE = bytes(range(256)) * 4096
 SECONDS = 120
 """For a download within this process, however slow the machine."""
@@ -201,11 +187,12 @@ class _Images(Answering):
         self.wfile.write(rest[: len(rest) - cut])
 
 
-@contextmanager
-def images() -> Iterator[str]:
+@pytest.fixture
+def url() -> Iterator[str]:
+    """Of the image, for a real curl."""
     _Images.ranges, _Images.cut = [], 0
-    with serving(_Images) as url:
-        yield url
+    with serving(_Images) as server:
+        yield f"{server}/fm.img"
 
 
 def fetch(folder: Path, url: str, sha256: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -219,35 +206,34 @@ def fetch(folder: Path, url: str, sha256: str | None = None) -> subprocess.Compl
     )
 
 
-def test_a_download_goes_on_where_it_was_cut_off_and_is_verified(tmp_path: Path) -> None:
+def test_a_download_goes_on_where_it_was_cut_off_and_is_verified(tmp_path: Path, url: str) -> None:
     image = tmp_path / "images/fm.img"
-    with images() as url:
-        _Images.cut = 100_000
-        assert fetch(tmp_path, f"{url}/fm.img").returncode == 14
-        assert not image.exists()
-        assert fetch(tmp_path, f"{url}/fm.img").returncode == 0
-        assert image.read_bytes() == IMAGE
-        assert _Images.ranges == ["", f"bytes={len(IMAGE) - 100_000}-"]
-        assert fetch(tmp_path, f"{url}/fm.img").returncode == 0
-        assert len(_Images.ranges) == 2, "what is there and right is not loaded again"
+    _Images.cut = 100_000
+    assert fetch(tmp_path, url).returncode == 14
+    assert not image.exists()
+    assert fetch(tmp_path, url).returncode == 0
+    assert image.read_bytes() == IMAGE
+    assert _Images.ranges == ["", f"bytes={len(IMAGE) - 100_000}-"]
+    assert fetch(tmp_path, url).returncode == 0
+    assert len(_Images.ranges) == 2, "what is there and right is not loaded again"
     assert len(list((tmp_path / "state/images").iterdir())) == 1
 
 
-def test_a_download_that_was_cut_off_before_its_name_is_not_loaded_again(tmp_path: Path) -> None:
+def test_a_download_that_was_cut_off_before_its_name_is_not_loaded_again(
+    tmp_path: Path, url: str
+) -> None:
     part = tmp_path / "images/fm.img.part"
     part.parent.mkdir()
     part.write_bytes(IMAGE)
-    with images() as url:
-        assert fetch(tmp_path, f"{url}/fm.img").returncode == 0
+    assert fetch(tmp_path, url).returncode == 0
     assert (tmp_path / "images/fm.img").read_bytes() == IMAGE
 
 
-def test_an_image_with_another_checksum_is_not_kept(tmp_path: Path) -> None:
-    with images() as url:
-        done = fetch(tmp_path, f"{url}/fm.img", "1" * 64)
-        assert (done.returncode, done.stdout.strip()) == (11, hashlib.sha256(IMAGE).hexdigest())
-        assert list((tmp_path / "images").iterdir()) == []
-        assert fetch(tmp_path, f"{url}/none.img").returncode == 14
+def test_an_image_with_another_checksum_is_not_kept(tmp_path: Path, url: str) -> None:
+    done = fetch(tmp_path, url, "1" * 64)
+    assert (done.returncode, done.stdout.strip()) == (11, hashlib.sha256(IMAGE).hexdigest())
+    assert list((tmp_path / "images").iterdir()) == []
+    assert fetch(tmp_path, f"{url}.none").returncode == 14
     assert not (tmp_path / "state/images").exists()
 
 
