@@ -41,11 +41,13 @@ class Board(Waiting):
     )
     answers: list[int | None] = field(default_factory=list)  # codes before the real answer
     waits_for_list: bool = False
+    lists_while_waiting: bool = False
     passes_list_on: bool = True
     target: str = "hgx-01, board board-0"
     calls: list[str] = field(default_factory=list)
     history: list[set[int]] = field(default_factory=list)
-    on_sleep: Callable[[], None] | None = None
+    meanwhile: dict[str, Callable[[], object]] = field(default_factory=dict)
+    """What others do once, just before an action."""
     trips: int = 0
     shuffled: dict[str, int] = field(
         default_factory=dict
@@ -57,13 +59,14 @@ class Board(Waiting):
 
     def _answer(self, action: str, *, works_while_waiting: bool = False) -> None:
         self.calls.append(action)
+        self.meanwhile.pop(action, bool)()
         if self.answers and (code := self.answers.pop(0)) is not None:
             raise FabricError(self.target, action, code, "")
         if self.waits_for_list and not works_while_waiting:
             raise FabricError(self.target, action, -8, "")
 
     def partitions(self) -> Mapping[int, model.LivePartition]:
-        self._answer("list")
+        self._answer("list", works_while_waiting=self.lists_while_waiting)
         self.trips += 1
         return self._table()
 
@@ -148,11 +151,6 @@ class Board(Waiting):
         held = {a: "4242" for a in addresses if of[a] in self.used}
         modules = {a: self.shuffled.get(a, of[a]) for a in addresses if a not in held}
         return model.ModuleReading(modules=modules, held=held)
-
-    def sleep(self, seconds: float) -> None:
-        super().sleep(seconds)
-        if self.on_sleep:
-            self.on_sleep()
 
     def restart(self) -> None:
         self.active, self.waits_for_list = set(), True

@@ -65,27 +65,19 @@ def test_another_layout_takes_down_beside_a_gpu_that_is_recycled_and_brings_up_t
 
 def test_what_a_lease_takes_down_in_the_middle_of_a_change_is_left_to_it() -> None:
     board = Board(active={3, 4})
-    real = board.activate
 
-    def a_lease_begins(partition_id: int) -> None:
-        real(partition_id)
+    def a_lease_begins() -> None:
         board.active.discard(3)
         board.withheld.add(1)
 
-    board.activate = a_lease_begins  # type: ignore[method-assign]
+    board.meanwhile["activate 5"] = a_lease_begins
     made = board.declared(inputs([3, 4, 5])).ensure(applied=[3, 4])
     assert made.left == (3,)
 
 
 def test_what_is_down_without_a_mark_is_still_a_fault() -> None:
     board = Board(active={3, 4})
-    real = board.activate
-
-    def somebody_else(partition_id: int) -> None:
-        real(partition_id)
-        board.active.discard(3)
-
-    board.activate = somebody_else  # type: ignore[method-assign]
+    board.meanwhile["activate 5"] = lambda: board.active.discard(3)
     with pytest.raises(Refused, match="find out who else changes partitions"):
         board.declared(inputs([3, 4, 5])).ensure(applied=[3, 4])
 
@@ -102,9 +94,7 @@ def test_a_gpu_without_links_because_it_is_being_reset_is_no_fault() -> None:
 def test_a_forgetful_fabric_manager_is_not_told_that_what_is_recycled_is_active(
     lists: bool,
 ) -> None:
-    board = Board(withheld={1}, used={7}, waits_for_list=True)
-    if lists:
-        board.partitions = board._table  # type: ignore[method-assign]
+    board = Board(withheld={1}, used={7}, waits_for_list=True, lists_while_waiting=lists)
     made = board.declared(inputs(PAIRS)).ensure(applied=PAIRS)
     assert "set [4, 5, 6]" in board.calls
     assert made.left == (3,)

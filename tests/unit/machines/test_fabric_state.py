@@ -68,12 +68,6 @@ def test_interrupted_anywhere_a_second_run_converges(
     assert board.active == set(wanted)
 
 
-def test_nothing_is_done_when_all_is_as_wanted() -> None:
-    board = Board(active=set(PAIRS))
-    board.declared(inputs(PAIRS)).ensure(applied=PAIRS)
-    assert set(board.calls) == {"list"}
-
-
 def test_deactivations_come_first() -> None:
     board = Board(active=set(SINGLES))
     board.declared(inputs([3, 8, 10, 11, 12, 13, 14])).ensure(applied=SINGLES)
@@ -150,18 +144,8 @@ def test_waiting_ends(code: int, seconds: float) -> None:
 
 def test_what_somebody_else_did_meanwhile_is_success() -> None:
     board = Board(active={7})
-    deactivate, activate = board.deactivate, board.activate
-
-    def gone_already(partition_id: int) -> None:
-        board.active.discard(partition_id)
-        deactivate(partition_id)
-
-    def there_already(partition_id: int) -> None:
-        board.active.add(partition_id)
-        activate(partition_id)
-
-    board.deactivate = gone_already  # type: ignore[method-assign]
-    board.activate = there_already  # type: ignore[method-assign]
+    board.meanwhile["deactivate 7"] = board.active.clear
+    board.meanwhile["activate 8"] = lambda: board.active.add(8)
     board.declared(inputs([8])).ensure(applied=[7])
     assert board.active == {8}
 
@@ -189,13 +173,7 @@ def test_without_addresses_of_its_gpus_no_partition_is_deactivated() -> None:
 
 def test_a_vm_that_starts_between_two_steps_keeps_its_links() -> None:
     board = Board(active={7, 8})
-    original = board.deactivate
-
-    def vm_starts(partition_id: int) -> None:
-        original(partition_id)
-        board.used.add(2)
-
-    board.deactivate = vm_starts  # type: ignore[method-assign]
+    board.meanwhile["deactivate 7"] = lambda: board.used.add(2)
     with pytest.raises(Refused, match=r"partition 8 \(GPUs 2\): process 4242"):
         board.declared(inputs([])).ensure(applied=[7, 8])
     assert board.active == {8}

@@ -60,28 +60,13 @@ def test_what_a_step_does_about_each_code(code: int, verb: str) -> None:
 @pytest.mark.parametrize("code", [-7, -16, -23])
 def test_a_code_that_can_mean_already_active_is_looked_into(code: int) -> None:
     board = Board(answers=[None, code])
-    real, seen = board.partitions, [0]
-
-    def active_by_now() -> object:
-        seen[0] += 1
-        if seen[0] == 2:
-            board.active.add(7)
-        return real()
-
-    board.partitions = active_by_now  # type: ignore[method-assign, assignment]
+    board.meanwhile["activate 7"] = lambda: board.active.add(7)
     assert board.declared(inputs([7])).ensure(applied=[]).wanted == (7,)
 
 
 def test_a_restart_between_the_list_and_a_step_is_told_what_stays_active() -> None:
     board = Board(active={7, 8, 14}, used={8})
-    real = board.deactivate
-
-    def restarts(partition_id: int) -> None:
-        real(partition_id)
-        if partition_id == 7:
-            board.restart()
-
-    board.deactivate = restarts  # type: ignore[method-assign]
+    board.meanwhile["deactivate 8"] = board.restart
     board.declared(inputs([3, 14])).ensure(applied=[7, 8, 14])
     assert board.active == {3, 14}
     assert "set [8, 14]" in board.calls  # neither what is down already nor what is not up yet
@@ -89,9 +74,7 @@ def test_a_restart_between_the_list_and_a_step_is_told_what_stays_active() -> No
 
 @pytest.mark.parametrize("lists", [True, False], ids=["answers lists", "answers -8"])
 def test_a_restart_before_the_first_step_is_told_that_nothing_is_active(lists: bool) -> None:
-    board = Board(waits_for_list=True)
-    if lists:  # it lists its table while it waits, and changes nothing
-        board.partitions = board._table  # type: ignore[method-assign]
+    board = Board(waits_for_list=True, lists_while_waiting=lists)
     board.declared(inputs(PAIRS)).ensure(applied=[])
     assert board.active == set(PAIRS)
     assert "set []" in board.calls
