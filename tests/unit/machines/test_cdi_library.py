@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from gpuclusters.cdi import decide as cdi
-from gpuclusters.cdi.model import CdiSpecInputs
 from gpuclusters.host.model import PciFunction
 from tests.fixtures import go_programs
 from tests.fixtures.cdi_rules import VERSIONS, faults_in
+from tests.unit.machines.test_cdi import spec
 
 pytestmark = pytest.mark.timeout(go_programs.BUILD_SECONDS + 60)
 
 SOURCE = Path(__file__).resolve().parents[2] / "cdi_reader"
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
 
 
 @pytest.fixture(scope="module")
@@ -37,22 +36,12 @@ def read(reader: Path, folder: Path, *names: str) -> dict[str, Any]:
 
 def rendered(backend: str) -> str:
     addresses = [f"0000:{bus:02x}:00.0" for bus in range(1, 9)]
-    spec = CdiSpecInputs.model_validate(
-        {
-            "connection": {"host": "hgx-01", "address": "192.0.2.1", "host_key": KEY},
-            "path": "/var/run/cdi/nvidia.com-pgpu.json",
-            "kind": "nvidia.com/pgpu",
-            "vfio": backend,
-            "devices": [{"name": str(n), "pci_address": a} for n, a in enumerate(addresses, 1)],
-        }
-    )
+    devices = [(str(n), a) for n, a in enumerate(addresses, 1)]
     found = {
-        a: PciFunction(
-            a, present=True, iommu_group=str(n), driver="vfio-pci", vfio_device=f"vfio{n}"
-        )
+        a: PciFunction(a, True, str(n), "vfio-pci", vfio_device=f"vfio{n}")
         for n, a in enumerate(addresses)
     }
-    return cdi.render(spec, found)
+    return cdi.render(spec(*devices, path="/var/run/cdi/nvidia.com-pgpu.json", vfio=backend), found)
 
 
 @pytest.mark.parametrize("backend", ["legacy", "iommufd"])

@@ -10,9 +10,8 @@ from gpuclusters.cdi.model import CdiSpecInputs
 from gpuclusters.core.finding import Level
 from gpuclusters.host.capability import findings
 from gpuclusters.host.model import HostFileSpec, LiveFile, PciFunction, check_path, sha256_of
+from tests.unit.machines import test_cdi
 
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
-CONNECTION = {"host": "hgx-01", "address": "192.0.2.1", "host_key": KEY}
 PATH, CDI_PATH, GPU = "/etc/x.conf", "/etc/cdi/pgpu.json", "0000:0f:00.0"
 FOUND = {GPU: PciFunction(GPU, present=True, iommu_group="27", driver="vfio-pci")}
 
@@ -23,14 +22,12 @@ def live(text: str, mode: str = "0644", owner: str = "root:root") -> LiveFile:
 
 def file(**changes: Any) -> HostFileSpec:
     return HostFileSpec.model_validate(
-        {"connection": CONNECTION, "path": PATH, "content": "a\nb\n"} | changes
+        {"connection": test_cdi.CONNECTION, "path": PATH, "content": "a\nb\n"} | changes
     )
 
 
 def spec(**changes: Any) -> CdiSpecInputs:
-    devices = [{"name": "1", "pci_address": GPU}]
-    given = {"connection": CONNECTION, "path": CDI_PATH, "kind": "nvidia.com/pgpu"}
-    return CdiSpecInputs.model_validate(given | {"devices": devices} | changes)
+    return test_cdi.spec(("1", GPU), **changes)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,6 @@ from gpuclusters.vfio.decide import LiveBinding
 from gpuclusters.vfio.model import FoundFunction, VfioBindingInputs, VfioFunction
 
 GPU, PCI_ID = "0000:0f:00.0", "10de:2330"
-CONNECTION = {
-    "host": "hgx-01",
-    "address": "192.0.2.1",
-    "host_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8r1z7xUQ0zW5pX6H7qv0cCj0m3m1kqXJ8m0l5m3u8f",
-}
 FUNCTION = VfioFunction(address=GPU, pci_id=PCI_ID)
 INPUTS = VfioBindingInputs.model_construct(functions=(FUNCTION,))
 FILES = decide.wanted_files(INPUTS, "# Written by gpu-clusters\n", "# Written by gpu-clusters\n")
