@@ -1,6 +1,7 @@
 """What kata-deploy is told: values that its chart reads, and a configuration that its shims read."""
 
 import tomllib
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,12 @@ from gpuclusters.kata.model import DeploymentMode, Installation, Shim, ShimConfi
 PROFILE = BootProfile.of(Guest(gpus=8, memory_gib=256, huge_pages=True, kernel=(6, 17)))
 
 
-def values(shim: Shim = Shim.GO, **changes: object) -> dict[str, object]:
+def written(shim: Shim, **changes: Any) -> dict[str, Any]:
+    """The configuration of a shim, as the shim reads it."""
+    return tomllib.loads(ShimConfiguration(shim=shim, profile=PROFILE, **changes).toml())
+
+
+def values(shim: Shim = Shim.GO, **changes: object) -> dict[str, Any]:
     given = {
         "installation": Installation(),
         "distribution": "k8s",
@@ -34,7 +40,6 @@ def test_every_value_that_is_set_is_one_that_the_chart_reads(
 
 def test_our_shim_and_no_other_is_installed() -> None:
     shims = values()["shims"]
-    assert isinstance(shims, dict)
     assert shims.keys() == {"disableAll", "qemu-nvidia-gpu"}
     assert shims["disableAll"] is True
     assert shims["qemu-nvidia-gpu"]["allowedHypervisorAnnotations"] == []
@@ -59,9 +64,7 @@ def test_a_shim_gets_the_snapshotter_that_its_images_need(
 ) -> None:
     given = values(shim, snapshotter=snapshotter)
     assert given["snapshotter"] == setup
-    shims = given["shims"]
-    assert isinstance(shims, dict)
-    assert shims[shim.value]["containerd"] == {"snapshotter": mapping}
+    assert given["shims"][shim.value]["containerd"] == {"snapshotter": mapping}
 
 
 def test_shims_are_shims_of_the_chart() -> None:
@@ -108,7 +111,7 @@ def test_values_are_merged_as_helm_does() -> None:
 
 
 def test_the_go_shim_has_its_timeouts_in_seconds_under_runtime() -> None:
-    document = tomllib.loads(ShimConfiguration(shim=Shim.GO, profile=PROFILE).toml())
+    document = written(Shim.GO)
     assert document["runtime"]["create_container_timeout"] == 1200
     assert document["agent"]["kata"] == {"dial_timeout": 1200}
     qemu = document["hypervisor"]["qemu"]
@@ -120,7 +123,7 @@ def test_the_go_shim_has_its_timeouts_in_seconds_under_runtime() -> None:
 
 
 def test_the_rust_shim_has_them_under_its_agent_and_one_in_milliseconds() -> None:
-    document = tomllib.loads(ShimConfiguration(shim=Shim.RUST, profile=PROFILE).toml())
+    document = written(Shim.RUST)
     assert document["agent"]["kata"] == {
         "create_container_timeout": 1200,
         "reconnect_timeout_ms": 1_200_000,
@@ -131,8 +134,7 @@ def test_the_rust_shim_has_them_under_its_agent_and_one_in_milliseconds() -> Non
 
 @pytest.mark.parametrize("shim", Shim)
 def test_the_guests_command_line_keeps_what_katas_build_puts_there(shim: Shim) -> None:
-    document = tomllib.loads(ShimConfiguration(shim=shim, profile=PROFILE).toml())
-    words = document["hypervisor"]["qemu"]["kernel_params"].split()
+    words = written(shim)["hypervisor"]["qemu"]["kernel_params"].split()
     assert words[:4] == ["cgroup_no_v1=all", "pci=realloc", "pci=nocrs", "pci=assign-busses"]
     assert ("nvrc.smi.srs=1" in words) is shim.confidential
     assert words[-1] == "agent.cdi_timeout=600"
@@ -140,14 +142,12 @@ def test_the_guests_command_line_keeps_what_katas_build_puts_there(shim: Shim) -
 
 @pytest.mark.parametrize("huge_pages", [False, True])
 def test_the_memory_of_vms_is_of_huge_pages_only_where_asked(huge_pages: bool) -> None:
-    configuration = ShimConfiguration(shim=Shim.GO, profile=PROFILE, huge_pages=huge_pages)
-    document = tomllib.loads(configuration.toml())
-    assert document["hypervisor"]["qemu"]["enable_hugepages"] is huge_pages
+    qemu = written(Shim.GO, huge_pages=huge_pages)["hypervisor"]["qemu"]
+    assert qemu["enable_hugepages"] is huge_pages
 
 
 def test_a_kubelet_that_lives_elsewhere_is_found_there() -> None:
-    configuration = ShimConfiguration(shim=Shim.GO, profile=PROFILE, kubelet_root="/data/kubelet")
-    runtime = tomllib.loads(configuration.toml())["runtime"]
+    runtime = written(Shim.GO, kubelet_root="/data/kubelet")["runtime"]
     assert runtime["kubelet_root_dir"] == "/data/kubelet"
     assert runtime["pod_resource_api_sock"] == "/data/kubelet/pod-resources/kubelet.sock"
 

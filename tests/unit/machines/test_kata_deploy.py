@@ -7,6 +7,7 @@ import pytest
 
 from gpuclusters.kata import model as kata_model
 from gpuclusters.kata.model import DeploymentMode, Installation, Shim
+from tests.unit.machines.test_kata_chart import values
 
 DAEMONSET = Installation(DeploymentMode.DAEMONSET)
 
@@ -18,21 +19,6 @@ def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str
             yield from leaves(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", repr(value)
-
-
-def values(installation: Installation) -> set[tuple[str, str]]:
-    return set(
-        leaves(
-            kata_model.chart_values(
-                shim=Shim.GO,
-                installation=installation,
-                distribution="k8s",
-                drop_in="",
-                snapshotter="overlayfs",
-                node_selector={},
-            )
-        )
-    )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +33,8 @@ def values(installation: Installation) -> set[tuple[str, str]]:
 def test_mode_and_suffix_are_the_values_by_which_the_release_is_replaced(
     new: Installation, changed: set[str]
 ) -> None:
-    found = {path for path, _ in values(DAEMONSET) ^ values(new)}
+    old, now = (set(leaves(values(installation=one))) for one in (DAEMONSET, new))
+    found = {path for path, _ in old ^ now}
     assert found == changed
     assert found <= set(kata_model.IMMUTABLE)
 
