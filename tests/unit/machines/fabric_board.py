@@ -59,7 +59,8 @@ class Board(Waiting):
 
     def _answer(self, action: str, *, works_while_waiting: bool = False) -> None:
         self.calls.append(action)
-        self.meanwhile.pop(action, bool)()
+        if action in self.meanwhile:
+            self.meanwhile.pop(action)()
         if self.answers and (code := self.answers.pop(0)) is not None:
             raise FabricError(self.target, action, code, "")
         if self.waits_for_list and not works_while_waiting:
