@@ -165,17 +165,7 @@ def test_the_rhel_family_has_streams_up_to_its_ninth_release(release: str, strea
     assert brought.stream == stream
 
 
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        (
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.178.04  Release Build  (dvs)",
-            ("580.178.04", True),
-        ),
-        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.309.01  Tue", ("535.309.01", False)),
-        ("", ("", False)),
-    ],
-)
-def test_what_the_kernel_says_of_its_driver(line: str, found: tuple[str, bool]) -> None:
+@pytest.mark.parametrize(("line", "version", "is_open"), CASES["loaded"])
+def test_what_the_kernel_says_of_its_driver(line: str, version: str, is_open: bool) -> None:
     there = live(nvrm=line)
-    assert (there.loaded, there.loaded_open) == found
+    assert (there.loaded, there.loaded_open) == (version, is_open)

@@ -1,6 +1,7 @@
 """The service VM as documents and decisions: what is rendered, what counts as drift, what is done when.
 
-That the documents are what their consumers read: test_service_vm_consumers.py."""
+Rows of tables are in service_vm.yaml. That the documents are what their consumers read:
+test_service_vm_consumers.py."""
 
 import hashlib
 import json
@@ -34,6 +35,7 @@ from tests.fixtures.waiting import Waiting
 
 PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+CASES = yaml.safe_load((Path(__file__).parent / "service_vm.yaml").read_text())
 PACKAGES = {
     "repository": "deb https://packages.example.com/apt ./",
     "key": "-----BEGIN PGP PUBLIC KEY BLOCK-----\nxx\n",
@@ -103,25 +105,7 @@ def test_uuids_stay_so_that_libvirt_takes_a_new_definition() -> None:
     assert one.findtext("uuid") == other.findtext("uuid")
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"switches": ["05:00.0"]}, "write domain:bus:device.function"),
-        ({"switches": [], "extra_functions": []}, "needs every NVSwitch"),
-        ({"switches": ["0000:05:00.0", "0000:05:00.0"]}, "is listed twice"),
-        ({"switches": ["0000:86:00.0"]}, "is a GPU of a tenant"),
-        ({"image": {"sha256": "0" * 64}}, "needs either path or url"),
-        ({"image": {"url": "ftp://x/y", "sha256": "0" * 64}}, "begins with https://"),
-        ({"image": {"path": "/srv/fm.img", "sha256": "latest"}}, "64 digits"),
-        ({"memory_mib": 512}, "greater than or equal to 1024"),
-        ({"fabric_manager": {"version": "latest"}}, "write the exact version"),
-        ({"fabric_manager": {"version": "595.58.03", "mode": 0}}, "Input should be 1"),
-        (
-            {"fabric_manager": {"version": "595.58.03", "bind_address": "fm"}},
-            "is not an IPv4 address",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), CASES["refused"])
 def test_what_cannot_be_is_refused_before_a_host_is_asked(
     changes: dict[str, Any], words: str
 ) -> None:
@@ -139,24 +123,7 @@ def test_what_libvirt_adds_by_itself_is_no_difference() -> None:
     assert not [*differences(want, ET.fromstring(in_gib))]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ('<memory unit="KiB">4194304', '<memory unit="KiB">2097152', "memory is 2048 MiB instead"),
-        ('static">2<', 'static">3<', 'vcpu is "3" instead of "2"'),
-        ('managed="no"', 'managed="yes"', 'has managed "yes" instead of "no"'),
-        ("OVMF_CODE_4M.fd", "OVMF_CODE_4M.secboot.fd", "os loader is"),
-        ('mode="passthrough"', 'mode="emulate"', 'mode "emulate" instead of "passthrough"'),
-        (
-            "pref64-reserve=549755813888",
-            "pref64-reserve=1",
-            "pref64-reserve=549755813888 is missing",
-        ),
-        ('network="fabric-manager"', 'network="default"', 'network "default" instead of'),
-        ('action="reset"', 'action="none"', 'action "none" instead of "reset"'),
-        (".qcow2", ".raw", "source has file"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "words"), CASES["changed"])
 def test_what_somebody_changed_is_said_in_words(old: str, new: str, words: str) -> None:
     want = domain(inputs())
     live = libvirt.complete(want)
@@ -412,46 +379,22 @@ def test_what_only_the_next_start_reads_is_put_right_without_a_restart() -> None
 
 
 NO_SYSTEMCTL = "its shell answers, but systemctl says nothing of the fabric manager"
-SHUT = Guest("Connection refused")
-SAID = "gpu-clusters: fabric-manager version="
 
-
-def inside(service: str) -> Guest:
-    return Guest("", "595.58.03", service, ("one", "failed to find all NVSwitches"))
-
-
-@pytest.mark.parametrize(
-    ("code", "console", "guest", "words"),
-    [
-        (-9, "", SHUT, "does not boot"),
-        (-9, "Linux version 6.8\nno datasource", SHUT, "cloud-init has to read its seed"),
-        (-9, f"{SAID}1.2 wanted=595.58.03", SHUT, "holds fabric manager 1.2"),
-        (-9, f"{SAID}1 state=failed", SHUT, "its service is failed"),
-        (-5, f"{SAID}1 state=active", SHUT, "stays resident"),
-        (-8, "", SHUT, "still initialising"),
-        (-3, "", SHUT, "FABRIC_MODE has to be 1"),
-        (-6, "", SHUT, "does not belong to fabric manager 595.58.03"),
-        (-27, "", SHUT, "every NVSwitch of the board"),
-        # A VM that lets its host in says what is, its console what was at the start.
-        (-9, f"{SAID}595.58.03 state=activating", inside("failed"), "its service is failed"),
-        (-5, f"{SAID}595.58.03 state=activating", inside("active"), "stays resident"),
-        (-9, f"{SAID}595.58.03 state=activating", inside("inactive"), "its service is inactive"),
-        (-27, f"{SAID}595.58.03 state=activating", inside("failed"), "every NVSwitch of the board"),
-    ],
-)
+@pytest.mark.parametrize(("code", "console", "service", "words"), CASES["silent"])
 def test_each_cause_of_a_silent_fabric_manager_has_its_own_words(
-    code: int, console: str, guest: Guest, words: str
+    code: int, console: str, service: str | None, words: str
 ) -> None:
     settings = {"version": "595.58.03", "restart": False}
     world = World(fabric_manager=settings, boot_timeout_seconds=30)
-    world.codes, world.guest = [code], guest
+    world.codes, world.guest = [code], Guest("Connection refused")
+    more = "over SSH the VM says nothing (Connection refused)"
+    if service:
+        world.guest = Guest("", "595.58.03", service, ("one", "failed to find all NVSwitches"))
+        more = "its log ends with: one | failed to find all NVSwitches"
     world.change(console=console)
     with pytest.raises(Refused, match=words) as failed:
         world.ensure()
     assert "hgx-01 (10.0.0.11:22): service VM fabric-manager" in str(failed.value)
-    more = "over SSH the VM says nothing (Connection refused)"
-    if guest.answered:
-        more = "its log ends with: one | failed to find all NVSwitches"
     assert more in str(failed.value)
 
 
