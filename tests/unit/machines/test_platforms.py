@@ -31,10 +31,6 @@ def test_supermicro_passes_the_switches_memory_controller_along() -> None:
     assert (preset.extra_functions, preset.extra_pci_id) == (("0000:03:00.1",), "11f8:4128")
 
 
-def test_blackwell_has_no_switches_to_pass_through() -> None:
-    assert PRESETS[Platform.HGX_B200].switch_access is SwitchAccess.CONNECTX_BRIDGE
-
-
 @pytest.mark.parametrize(
     ("text", "right"),
     [
