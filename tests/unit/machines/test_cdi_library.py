@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.cdi import decide as cdi
 from gpuclusters.host.model import PciFunction
@@ -17,6 +18,7 @@ from tests.unit.machines.test_cdi import spec
 pytestmark = pytest.mark.timeout(go_programs.BUILD_SECONDS + 60)
 
 SOURCE = Path(__file__).resolve().parents[2] / "cdi_reader"
+EDITS: dict[str, list[Any]] = yaml.safe_load((Path(__file__).parent / "cdi_edits.yaml").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -65,34 +67,8 @@ def test_what_we_write_is_read_and_gives_a_container_its_nodes(
 
 def _values(random_: random.Random) -> dict[str, Any]:
     """Container edits, sound or not."""
-    choices: dict[str, list[Any]] = {
-        "env": [["A=b"], ["A"], ["=b"], []],
-        "deviceNodes": [
-            [{"path": "/dev/a"}],
-            [{"path": "/dev/a", "type": "c", "permissions": "rw"}],
-            [{"path": "/dev/a", "hostPath": "/dev/b"}],
-            [{"path": "/dev/a", "permissions": "none"}],
-            [{"path": "/dev/a", "permissions": "rx"}],
-            [{"path": "/dev/a", "type": "x"}],
-            [{"type": "c"}],
-        ],
-        "mounts": [
-            [{"hostPath": "/a", "containerPath": "/b"}],
-            [{"hostPath": "/a", "containerPath": "/b", "type": "bind"}],
-            [{"hostPath": "/a"}],
-        ],
-        "hooks": [
-            [{"hookName": "prestart", "path": "/bin/true"}],
-            [{"hookName": "never", "path": "/bin/true"}],
-            [{"hookName": "poststop"}],
-        ],
-        "intelRdt": [{}, {"closID": "x"}, {"schemata": ["L3:0=f"]}, {"enableMonitoring": True}],
-        "additionalGids": [[5], []],
-        "netDevices": [[{"hostInterfaceName": "e0", "name": "n"}], [{"name": "n"}]],
-        "enableCMT": [True],
-    }
-    names = random_.sample(sorted(choices), random_.choice([0, 1, 1, 1, 2]))
-    return {name: random_.choice(choices[name]) for name in names}
+    names = random_.sample(sorted(EDITS), random_.choice([0, 1, 1, 1, 2]))
+    return {name: random_.choice(EDITS[name]) for name in names}
 
 
 def _document(number: int, random_: random.Random) -> dict[str, Any]:

@@ -1,6 +1,9 @@
 """The kernel's command line: ours beside others'."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -9,27 +12,7 @@ from gpuclusters.boot.model import Cpu, kernel_arguments
 
 OTHERS = st.lists(
     st.sampled_from(
-        [
-            "console=ttyS0,115200n8",
-            'dyndbg="file drivers/usb/* +p"',
-            "crashkernel=512M",
-            "quiet",
-            "iommu=pt",
-            "iommu=nopanic",
-            "intel_iommu=on,sm_on",
-            "intel_iommu=off",
-            "amd_iommu=on",
-            "module_blacklist=floppy,nouveau",
-            "module-blacklist=pcspkr",
-            "modprobe.blacklist=i915",
-            "vfio-pci.ids=8086:1572",
-            "hugepagesz=2M",
-            "hugepages=1024",
-            "hugepagesz=1G",
-            "hugepages=0:8,1:8",
-            "default_hugepagesz=1024M",
-            "default_hugepagesz=2M",
-        ]
+        yaml.safe_load((Path(__file__).parent / "kernel_command_line.yaml").read_text())
     ),
     max_size=8,
     unique=True,

@@ -41,7 +41,8 @@ from tests.unit.machines.preflight_machines import (
 )
 
 BARE, PREPARED = Stage.BARE, Stage.PREPARED
-CASES = yaml.safe_load((Path(__file__).parent / "preflight.yaml").read_text())["cases"]
+WRITTEN = yaml.safe_load((Path(__file__).parent / "preflight.yaml").read_text())
+CASES = WRITTEN["cases"]
 """Finding, where it shows, and what breaks the machine."""
 
 
@@ -158,29 +159,11 @@ def test_iommufd_is_right_when_every_function_has_its_own_node() -> None:
         assert names(facts, PREPARED, EXPECTS.model_copy(update={"vfio": backend})) == []
 
 
-def test_an_amd_machine_needs_the_table_of_amd() -> None:
-    amd = bare(cpu_vendor="AuthenticAMD", cpu_flags=frozenset({"svm", "pdpe1gb"}))
-    assert names(amd, BARE) == ["iommu-firmware-off"]
-    amd = replace(amd, acpi_tables=frozenset({"IVRS"}))
-    assert names(amd, BARE) == ["iommu-off"], "AMD's is on unless the kernel is told otherwise"
-    assert names(replace(amd, iommu_groups=40), BARE) == []
-    assert names(replace(amd, command_line=("amd_iommu=off",)), BARE) == []
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("quiet", []),
-        ("iommu=pt", []),
-        ("intel_iommu=off", []),
-        ("intel_iommu=on", ["iommu-off"]),
-        ("intel_iommu=on,sm_on iommu=pt", ["iommu-off"]),
-    ],
-)
-def test_an_intel_iommu_is_missed_before_preparation_only_if_it_was_asked_for(
-    line: str, found: list[str]
+@pytest.mark.parametrize(("facts", "found"), WRITTEN["iommu"])
+def test_an_iommu_is_missed_before_preparation_only_if_it_should_be_on(
+    facts: dict[str, Any], found: list[str]
 ) -> None:
-    assert names(bare(command_line=tuple(line.split())), BARE) == found
+    assert names(broken(bare(), facts), BARE) == found
 
 
 def test_a_refresh_tells_only_what_does_not_change_by_itself() -> None:

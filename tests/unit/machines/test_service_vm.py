@@ -380,6 +380,7 @@ def test_what_only_the_next_start_reads_is_put_right_without_a_restart() -> None
 
 NO_SYSTEMCTL = "its shell answers, but systemctl says nothing of the fabric manager"
 
+
 @pytest.mark.parametrize(("code", "console", "service", "words"), CASES["silent"])
 def test_each_cause_of_a_silent_fabric_manager_has_its_own_words(
     code: int, console: str, service: str | None, words: str
