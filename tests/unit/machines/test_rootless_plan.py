@@ -27,62 +27,26 @@ INPUTS = RootlessHostInputs.model_validate(
         "ports": [6443],
     }
 )
-UUIDS = ("GPU-a", "GPU-b")
 CASES = yaml.safe_load((Path(__file__).parent / "rootless_plan.yaml").read_text())
-CDI = frozenset({"nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b", "nvidia.com/gpu=all"})
 
 
 def good(**changes: Any) -> LiveRootless:
     """A host that lacks nothing, but for the changes."""
     wanted = {**files.host_files("ubuntu"), **files.account_files("/home/ubuntu", None)}
-    there = {
+    live = LiveRootless.model_validate(CASES["good"])
+    packages = {
         name: version.replace("*", "1~ubuntu") or "1"
         for name, version in files.wanted_packages(INPUTS).items()
-    } | {
-        "linux-image-gcp": "6.8",
-        "linux-image-6.8.0-1021-gcp": "6.8",
-        "linux-image-6.5.0-9-gcp": "6.5",
     }
-    live = LiveRootless(
-        system="ubuntu",
-        architecture="x86_64",
-        kernel="6.8.0-1021-gcp",
-        cgroup="v2",
-        uid=1000,
-        home="/home/ubuntu",
-        local=True,
-        subuid=((100_000, 65_536),),
-        subgid=((100_000, 65_536),),
-        package=there,
-        file={p: sha256_of(t.encode()) for p, t in wanted.items()},
-        applied=files.host_digest("ubuntu"),
-        sysctl={files.RP_FILTER: "0", files.PORT_START: "0"},
-        linger=True,
-        manager="active",
-        controllers=frozenset(files.CONTROLLERS),
-        runtime_mode="cdi",
-        enabled=dict.fromkeys((*files.REFRESH_UNITS, files.BOOT_UNIT), "enabled"),
-        cdi=CDI,
-        module="580.178.04",
-        licence="NVIDIA",
-        pci_gpu=frozenset({"10de:1db1"}),
-        gpu=UUIDS,
-        smi=0,
-        bus=True,
-        user_unit=True,
-        user_enabled=True,
-        docker_info=Engine(
-            version="29.7.2",
-            rootless=True,
-            runtimes=frozenset({"runc", "nvidia"}),
-            default_runtime="runc",
-            directories=("/var/run/cdi",),
-            devices=CDI,
-        ),
-    )
-    held = frozenset(files.to_hold(live))
-    text = files.daemon_configuration(None)
-    return live.model_copy(update={"held": held, "daemon_json": text, **changes})
+    ours = {
+        "package": {**live.package, **packages},
+        "file": {p: sha256_of(t.encode()) for p, t in wanted.items()},
+        "applied": files.host_digest("ubuntu"),
+        "enabled": dict.fromkeys((*files.REFRESH_UNITS, files.BOOT_UNIT), "enabled"),
+        "daemon_json": files.daemon_configuration(None),
+    }
+    live = live.model_copy(update=ours)
+    return live.model_copy(update={"held": frozenset(files.to_hold(live)), **changes})
 
 
 def but_for(changes: dict[str, Any]) -> LiveRootless:
@@ -159,7 +123,7 @@ def test_an_administrator_gets_one_command_for_each_thing() -> None:
         home="/home/ubuntu",
         local=True,
         module_missing=frozenset(files.MODULES),
-        gpu=UUIDS,
+        gpu=good().gpu,
         smi=0,
     )
     found = found_in(bare, inputs)
