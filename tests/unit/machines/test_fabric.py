@@ -14,7 +14,6 @@ from gpuclusters.fabric.table import (
     LayoutError,
     PartitionTable,
     plan_layout,
-    table_for,
     table_of,
 )
 
@@ -110,14 +109,6 @@ def test_a_full_table_of_the_api_is_cut_at_once() -> None:
     started = time.process_time()
     plan_layout(table, [2, 2, 2, 2, *[1] * 8], active=range(16))
     assert time.process_time() - started < 5
-
-
-def test_a_board_with_an_unknown_table_is_refused_until_its_own_is_given() -> None:
-    assert Baseboard.HGX_A100 not in TABLES
-    with pytest.raises(LayoutError, match="give the board's own table"):
-        table_for(Baseboard.HGX_A100)
-    own = {7: [1, 2, 3, 4, 5, 6, 7, 8]}
-    assert [p.id for p in plan_layout(table_for(Baseboard.HGX_A100, own), [8])] == [7]
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
