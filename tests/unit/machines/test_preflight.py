@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuclusters.compat.platforms import PRESETS, Platform
@@ -214,6 +214,7 @@ MACHINES = st.builds(
 )
 
 
+@settings(max_examples=50)
 @given(MACHINES, st.sampled_from(list(Stage)))
 def test_whatever_a_machine_says_is_judged(facts: HostFacts, stage: Stage) -> None:
     found = judge(facts, EXPECTS, stage)
