@@ -2,9 +2,12 @@
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,16 +16,17 @@ from gpuclusters.compat.gpu_products import Architecture
 from gpuclusters.compat.rke2_matrix import ModulesPolicy, OperatingSystem
 from gpuclusters.gpu_operator import keys, mig_layout
 from gpuclusters.gpu_operator import values as gpu_operator_values
-from gpuclusters.gpu_operator.keys import Kind, at
-from gpuclusters.gpu_operator.values import (
-    ContainerDriver,
-    OperatorSpec,
-    registries,
-)
+from gpuclusters.gpu_operator.keys import at
+from gpuclusters.gpu_operator.values import ContainerDriver, OperatorSpec, registries
 from gpuclusters.metrics import monitoring_stack
 from gpuclusters.metrics.monitoring_stack import Monitoring
-from gpuclusters.rke2 import releases
+from gpuclusters.rke2 import decide, releases
+from gpuclusters.rke2.model import LiveHost, taint_changes
+from gpuclusters.rke2.releases import Role, parse_version
+from lab.hosts.rke2 import rke2_release
 
+ANSWERS = yaml.safe_load(Path(__file__).with_name("rke2_answers.yaml").read_text())
+WISHES = yaml.safe_load(Path(__file__).with_name("operator_values.yaml").read_text())
 A100 = "a100-sxm4-80gb"
 VALID_ON_A100 = [
     # The maximal cuts of NVIDIA's MIG user guide (A100), each profile by its compute slices.
@@ -42,6 +46,82 @@ VALID_ON_A100 = [
     (1, 1, 1, 1, 1, 1, 1),
 ]
 _PROFILE = {1: "1g.10gb", 2: "2g.20gb", 3: "3g.40gb", 4: "4g.40gb", 7: "7g.80gb"}
+
+
+def _told(problem: str | None, *words: str) -> str | None:
+    """Which of the words a problem has; the problem itself where it has none of them."""
+    return next((one for one in words if problem and one in problem), problem)
+
+
+def _step(installed: str, wanted: str) -> str | None:
+    problem = releases.step_problem(parse_version(installed), parse_version(wanted))
+    return _told(problem, "skips a minor", "no downgrade")
+
+
+def _skew(server: str, agent: str) -> str | None:
+    problem = releases.skew_problem(parse_version(server), parse_version(agent))
+    return _told(problem, "servers are upgraded first", "more than three minors older")
+
+
+def _drop_ins(version: str) -> str:
+    found = rke2_matrix.drop_ins(parse_version(version))
+    assert rke2_release.imports_drop_ins(version) is (found != "no")
+    return found
+
+
+def _containerd(version: str) -> list[int] | None:
+    found = rke2_matrix.containerd(parse_version(version))
+    return found and list(found)
+
+
+def _modules_fit(modules: str, branch: int, generation: str) -> bool:
+    one = Architecture(generation)
+    return rke2_matrix.module_problem(ModulesPolicy(modules), branch, one) is None
+
+
+def _certificate(expires: str) -> str | None:
+    live = LiveHost(clock=1795392000, expires=expires)  # 2026-11-23
+    problems = [one.problem for one in decide.certificate(Role.AGENT, live)]
+    assert len(problems) < 2
+    return _told(*problems, "end on 2026-12-31, in 38 days", "ended on 2026-11-01") if problems else None
+
+
+ASKED: Mapping[str, Callable[..., Any]] = {
+    "generation of a PCI id": gpu_products.generation,
+    "containerd of a release": _containerd,
+    "default branch": lambda one, least: rke2_matrix.newest_branch_for(Architecture(one), least),
+    "last branch": lambda one: rke2_matrix.last_branch_for(Architecture(one)),
+    "newest driver": rke2_matrix.newest_driver,
+    "modules fit": _modules_fit,
+    "switches": gpu_products.has_nvswitch,
+    "key of the chart": lambda major, key: tuple(key.split(".")) in keys.tree_of(major),
+    "kind of a key": lambda key: keys.tree_of("26.7")[tuple(key.split("."))],
+    "step to a release": _step,
+    "agent with a server": _skew,
+    "drop-ins of containerd": _drop_ins,
+    "end of a certificate": _certificate,
+    "changes of taints": lambda *given: list(taint_changes(*given)),
+}
+ROWS = [
+    pytest.param(question, *row, id=f"{question}-{number}")
+    for question, rows in ANSWERS.items()
+    for number, row in enumerate(([given, answer] for *given, answer in rows), 1)
+]
+
+
+@pytest.mark.parametrize(("question", "given", "answer"), ROWS)
+def test_what_tables_and_rules_answer(question: str, given: list[Any], answer: Any) -> None:
+    assert ASKED[question](*given) == answer
+
+
+def test_an_operator_of_tomorrow_reads_the_keys_of_the_newest_that_is_known() -> None:
+    assert keys.tree_of("99.9") == keys.tree_of("26.7")
+
+
+def test_texts_about_old_gpus_name_the_last_branch_that_knows_volta() -> None:
+    texts = (dated_table.FOLDER / "known_errors").glob("*.yaml")
+    named = re.findall(r"branch:? (\d{3})", "".join(path.read_text() for path in texts))
+    assert set(named) == {str(rke2_matrix.last_branch_for(Architecture.VOLTA))}
 
 
 def _slices(sizes: tuple[int, ...]) -> Mapping[str, int]:
@@ -72,35 +152,6 @@ def test_the_largest_profile_of_a_product_is_the_whole_of_it() -> None:
         assert memory == product.memory_gib, name
 
 
-@pytest.mark.parametrize(
-    ("pci_id", "generation"),
-    [
-        ("10de:0fc6", None),  # GeForce GTX 650, of Kepler
-        ("10de:13c2", Architecture.MAXWELL),  # GeForce GTX 970
-        ("10de:15f8", Architecture.PASCAL),  # Tesla P100 PCIe
-        ("10de:17fd", Architecture.MAXWELL),  # Tesla M40
-        ("10de:1aeb", None),  # USB controller of TU116
-        ("10de:1af1", None),  # NVSwitch of A100
-        ("10de:1db1", Architecture.VOLTA),  # Tesla V100 SXM2
-        ("10de:1eb8", Architecture.TURING),  # Tesla T4
-        ("10de:20b2", Architecture.AMPERE),  # A100 SXM4 80GB
-        ("10de:2184", Architecture.TURING),  # GeForce GTX 1660
-        ("10de:228e", None),  # sound of GA106
-        ("10de:22a3", None),  # NVSwitch of H100
-        ("10de:2330", Architecture.HOPPER),  # H100 SXM5 80GB
-        ("10de:2503", Architecture.AMPERE),  # GeForce RTX 3060
-        ("10de:26b9", Architecture.ADA),  # L40S
-        ("10de:2901", Architecture.BLACKWELL),  # B200
-        ("10de:2f80", None),  # sound of GB205
-        ("10de:3182", Architecture.BLACKWELL),  # B300 SXM6 AC
-    ],
-)
-def test_a_pci_id_says_the_generation_of_a_gpu(
-    pci_id: str, generation: Architecture | None
-) -> None:
-    assert gpu_products.generation(pci_id) is generation
-
-
 def test_a_product_that_is_not_in_the_table_is_written_by_pci_id_and_memory() -> None:
     found = gpu_products.product("10de:2503-12gb")
     assert (found.architecture, found.memory_gib) == (Architecture.AMPERE, 12)
@@ -108,11 +159,6 @@ def test_a_product_that_is_not_in_the_table_is_written_by_pci_id_and_memory() ->
     for wrong in ("10de:2503", "10de:2503-0gb", "8086:2503-12gb", "10de:228e-12gb"):
         with pytest.raises(KeyError):
             gpu_products.product(wrong)
-
-
-@pytest.mark.parametrize("sizes", VALID_ON_A100, ids=str)
-def test_every_cut_of_nvidias_table_fits(sizes: tuple[int, ...]) -> None:
-    assert mig_layout.problem(A100, _slices(sizes)) is None
 
 
 def test_a_cut_fits_exactly_if_it_is_part_of_one_in_nvidias_table() -> None:
@@ -148,101 +194,6 @@ def test_a_profile_of_another_memory_size_is_named_with_those_that_there_are() -
         "7g.141gb, 1g.18gb+me"
     )
     assert mig_layout.problem("l40s", {"1g.10gb": 1}) == "l40s cannot be cut by MIG"
-
-
-@pytest.mark.parametrize(
-    ("version", "containerd"),
-    [
-        ("v1.31.3+rke2r1", (1, 7, 23)),
-        ("v1.31.6+rke2r1", (2, 0, 2)),
-        ("v1.35.7+rke2r1", (2, 2, 6)),
-        ("v1.36.1+rke2r2", (2, 2, 3)),
-        ("v1.36.3+rke2r1", (2, 3, 3)),
-        ("v1.36.9+rke2r1", (2, 3, 4)),
-        ("v1.37.0+rke2r1", None),
-        ("v1.37.1+rke2r1", (2, 3, 4)),
-    ],
-)
-def test_a_release_brings_the_containerd_of_the_last_one_that_changed_it(
-    version: str, containerd: tuple[int, ...] | None
-) -> None:
-    found = rke2_matrix.containerd(releases.parse_version(version))
-    assert found == containerd
-
-
-@pytest.mark.parametrize(
-    ("oldest", "least", "branch"),
-    [
-        (Architecture.VOLTA, 0, 580),
-        (Architecture.BLACKWELL, 580, 580),
-        (Architecture.HOPPER, 590, 595),
-    ],
-)
-def test_the_default_branch_has_long_support_and_knows_all_gpus(
-    oldest: Architecture, least: int, branch: int
-) -> None:
-    assert rke2_matrix.newest_branch_for(oldest, least) == branch
-
-
-@pytest.mark.parametrize(
-    ("one", "branch"),
-    # NVIDIA data centre driver documentation, supported architectures by branch.
-    [(Architecture.VOLTA, 580), (Architecture.MAXWELL, 580), (Architecture.TURING, 610)],
-)
-def test_the_last_branch_of_a_generation_and_texts_that_name_it(
-    one: Architecture, branch: int
-) -> None:
-    assert rke2_matrix.last_branch_for(one) == branch
-    if one is Architecture.VOLTA:
-        texts = (dated_table.FOLDER / "known_errors").glob("*.yaml")
-        named = re.findall(r"branch:? (\d{3})", "".join(path.read_text() for path in texts))
-        assert set(named) == {str(branch)}
-
-
-def test_containers_take_a_driver_of_their_operators_matrix() -> None:
-    assert rke2_matrix.newest_driver(595, "v26.3.3") == "595.71.05"
-    assert rke2_matrix.newest_driver(595) == "595.91.07"
-
-
-@pytest.mark.parametrize(
-    ("modules", "branch", "generation", "fits"),
-    [
-        (ModulesPolicy.OPEN, 580, Architecture.VOLTA, False),
-        (ModulesPolicy.OPEN, 580, Architecture.TURING, True),
-        (ModulesPolicy.PROPRIETARY, 580, Architecture.HOPPER, True),
-        (ModulesPolicy.PROPRIETARY, 580, Architecture.BLACKWELL, False),
-        (ModulesPolicy.PROPRIETARY, 620, Architecture.AMPERE, False),
-    ],
-)
-def test_modules_fit_a_generation(
-    modules: ModulesPolicy, branch: int, generation: Architecture, fits: bool
-) -> None:
-    assert (rke2_matrix.module_problem(modules, branch, generation) is None) is fits
-
-
-@pytest.mark.parametrize(
-    ("product", "count", "switched"),
-    [
-        (A100, 8, True),
-        (A100, 4, False),
-        ("a100-pcie-80gb", 8, False),
-        ("v100-sxm2-16gb", 8, False),
-        ("v100-sxm3-32gb", 16, True),
-        ("p100-sxm2-16gb", 8, False),
-    ],
-)
-def test_machines_have_switches_by_product_and_count(
-    product: str, count: int, switched: bool
-) -> None:
-    assert gpu_products.has_nvswitch(product, count) is switched
-
-
-def test_a_key_has_majors_in_which_it_is_read() -> None:
-    assert ("clusterPolicy", "deployCR") in keys.tree_of("26.7")
-    assert ("clusterPolicy", "deployCR") not in keys.tree_of("26.3")
-    assert ("cdi", "default") in keys.tree_of("25.3")
-    assert ("cdi", "default") not in keys.tree_of("25.10")
-    assert keys.tree_of("99.9") == keys.tree_of("26.7")
 
 
 _TAINTS = st.fixed_dictionaries(
@@ -296,54 +247,6 @@ def test_every_value_that_is_derived_is_one_that_the_chart_reads(
     assert wish.nri_plugin or variables["CONTAINERD_SOCKET"] == releases.CONTAINERD_SOCKET
 
 
-def test_todays_operator_is_told_the_socket_and_nothing_else_of_containerd() -> None:
-    found = gpu_operator_values.values(OperatorSpec(version="v26.7.0"))
-    assert keys.environment(found, "toolkit") == {"CONTAINERD_SOCKET": releases.CONTAINERD_SOCKET}
-    assert found["cdi"] == {"enabled": True}
-    assert at(found, "devicePlugin.env") is None
-
-
-def test_before_cdi_pods_are_kept_from_taking_gpus_by_a_variable() -> None:
-    found = gpu_operator_values.values(OperatorSpec(version="v25.3.4"))
-    assert keys.environment(found, "toolkit") == {
-        "CONTAINERD_SOCKET": releases.CONTAINERD_SOCKET,
-        "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED": "false",
-        "ACCEPT_NVIDIA_VISIBLE_DEVICES_AS_VOLUME_MOUNTS": "true",
-    }
-    assert keys.environment(found, "devicePlugin") == {"DEVICE_LIST_STRATEGY": "volume-mounts"}
-
-
-def test_the_nri_plugin_is_told_nothing_of_containerd() -> None:
-    found = gpu_operator_values.values(OperatorSpec(version="v26.7.0", nri_plugin=True))
-    assert found["cdi"] == {"enabled": True, "nriPluginEnabled": True}
-    assert "toolkit" not in found
-
-
-def test_precompiled_drivers_of_sles_come_from_suse() -> None:
-    driver = ContainerDriver(version="595", precompiled=True)
-    found = gpu_operator_values.values(
-        OperatorSpec(version="v26.7.0", driver=driver, systems=[OperatingSystem.SLES_15])
-    )
-    assert found["driver"] == {
-        "enabled": True,
-        "version": "595",
-        "usePrecompiled": True,
-        "repository": "registry.suse.com/third-party/nvidia",
-    }
-
-
-def test_many_nodes_give_the_operator_more_memory() -> None:
-    assert (
-        at(
-            gpu_operator_values.values(OperatorSpec(version="v26.7.0", nodes=299)),
-            "operator.resources",
-        )
-        is None
-    )
-    found = gpu_operator_values.values(OperatorSpec(version="v26.7.0", nodes=300))
-    assert at(found, "operator.resources.limits.memory") == "1400Mi"
-
-
 def test_images_for_a_mirror_name_the_drivers_operating_system() -> None:
     spec = OperatorSpec(
         version="v26.7.0",
@@ -362,10 +265,12 @@ def test_images_for_a_mirror_name_the_drivers_operating_system() -> None:
     assert not any("driver" in image for image in whole)
 
 
-def test_kinds_of_keys_are_told_apart() -> None:
-    tree = keys.tree_of("26.7")
-    assert tree["driver", "enabled"] is Kind.FLAG
-    assert tree["toolkit", "env"] is Kind.ENV
-    assert tree["driver", "upgradePolicy", "maxParallelUpgrades"] is Kind.NUMBER
-    assert tree["daemonsets", "labels"] is Kind.ANY
-    assert tree["node-feature-discovery", "worker", "tolerations"] is Kind.LIST
+@pytest.mark.parametrize("case", WISHES.values(), ids=WISHES)
+def test_what_the_operators_chart_is_told(case: Mapping[str, Any]) -> None:
+    wish = dict(case["wish"])
+    wish["systems"] = [OperatingSystem(name) for name in wish.get("systems", ())]
+    driver = ContainerDriver(**case["driver"]) if "driver" in case else None
+    found = gpu_operator_values.values(OperatorSpec(**wish, driver=driver))
+    for key, told in case["told"].items():
+        operand, _, of = key.partition(".")
+        assert (keys.environment(found, operand) if of == "env" else at(found, key)) == told
