@@ -15,13 +15,7 @@ from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.gcp import firewall_rules
 from gpuclusters.proof.checks import CheckLevel
-from gpuclusters.usernetes.addresses import (
-    ApiAccess,
-    NetworkPlan,
-    Ports,
-    collisions,
-    shared_ports,
-)
+from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan, Ports, collisions, shared_ports
 from tests.fixtures.made_up import host_key
 from tests.unit.config.documents import base, google
 
@@ -58,10 +52,7 @@ def test_every_cluster_of_this_shape_is_right_and_can_be_planned(
 ) -> None:
     first, *others = sorted(numbers)
     names = {number: f"gpu-{number}" for number in numbers}
-    api = {
-        "tunnel": {"through": "tunnel"},
-        "address": {"through": "address", "address": "a.example"},
-    }
+    address = {"address": "a.example"} if through == "address" else {}
     document = {
         "name": "any",
         "hosts": {
@@ -81,7 +72,7 @@ def test_every_cluster_of_this_shape_is_right_and_can_be_planned(
         "proof": {"rung": 9, "training": {"image": IMAGE}},
     }
     if through:
-        document["api"] = api[through]
+        document["api"] = {"through": through, **address}
     parsed = parse({"cluster-type": "usernetes", "usernetes": document})
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
     config = parsed.section
@@ -97,12 +88,8 @@ def test_every_cluster_of_this_shape_is_right_and_can_be_planned(
 def test_a_driver_of_ours_is_proprietary_for_volta_and_open_from_turing_on() -> None:
     volta = plan.driver(section())
     assert volta is not None
-    assert (volta.version, volta.modules, volta.packages) == (
-        "580.178.04",
-        "proprietary",
-        "distribution",
-    )
-    assert volta.reboot == "allow"
+    assert (volta.version, volta.modules) == ("580.178.04", "proprietary")
+    assert (volta.packages, volta.reboot) == ("distribution", "allow")
     turing = plan.driver(
         section(
             gpus={"product": "t4", "count": 1},
@@ -112,12 +99,8 @@ def test_a_driver_of_ours_is_proprietary_for_volta_and_open_from_turing_on() -> 
     assert turing is not None
     assert (turing.modules, turing.packages, turing.reboot) == ("open", "nvidia", "refuse")
     assert plan.driver(section(driver={"source": "installed"})) is None
-
-
-def test_an_installed_driver_is_expected_in_its_own_version() -> None:
-    config = section(driver={"source": "installed", "version": "535.309.01"})
-    assert plan.versions(config).driver == "535.309.01"
-    assert plan.versions(config).driver.startswith("535.")
+    installed = section(driver={"source": "installed", "version": "535.309.01"})
+    assert plan.versions(installed).driver == "535.309.01"
 
 
 def test_overrides_are_laid_over_the_set_and_a_tag_forgets_what_was_read_about_another() -> None:
@@ -154,38 +137,30 @@ def test_the_firewall_follows_the_ports() -> None:
 
 def test_the_api_is_reached_as_it_says_and_the_labs_on_this_computer() -> None:
     assert plan.api(section()) == ApiAccess(through="tunnel", local_port=16443)
-    tunnel = section(api={"through": "tunnel", "local-port": 7000})
-    assert plan.api(tunnel) == ApiAccess(through="tunnel", local_port=7000)
-    address = section(api={"through": "address", "address": "api.example.com"})
-    assert plan.api(address) == ApiAccess(through="address", address="api.example.com")
     assert plan.api(section(hosts={"source": "lab"})) == ApiAccess(through="loopback")
-
-
-def test_a_training_is_one_pod_for_each_node_that_takes_pods() -> None:
-    proof = {
-        "rung": 9,
-        "training": {"image": IMAGE, "data": {"source": "volume", "claim": "mnist"}},
-    }
-    whole = plan.arguments(section(proof=proof), CheckLevel.TRAINING)["training"]
-    assert whole is not None
-    assert (whole["pods"], whole["gpus_per_pod"], whole["accuracy_floor_percent"]) == (3, 4, 70)
-    assert whole["data"] == {"source": "volume", "claim": "mnist", "path": "/data"}
-    without = plan.arguments(
-        section(proof=proof, schedule_on_control_plane=False), CheckLevel.TRAINING
-    )["training"]
-    assert without is not None
-    assert without["pods"] == 2
-    stated = {"image": IMAGE, "pods": 6, "gpus-per-pod": 2}
-    halves = plan.arguments(section(proof={"rung": 9, "training": stated}), CheckLevel.TRAINING)[
-        "training"
-    ]
-    assert halves is not None
-    assert (halves["pods"], halves["gpus_per_pod"], halves["data"]["source"]) == (6, 2, "baked")
-    assert plan.arguments(section(), CheckLevel.TRAINING)["training"] is None
+    for stated in (
+        {"through": "tunnel", "local-port": 7000},
+        {"through": "address", "address": "api.example.com"},
+    ):
+        assert plan.api(section(api=stated)) == ApiAccess.model_validate(stated)
 
 
 def _asked(**changes: Any) -> Any:
     return plan.arguments(section(**changes), CheckLevel.TRAINING)
+
+
+def test_a_training_is_one_pod_for_each_node_that_takes_pods() -> None:
+    data = {"source": "volume", "claim": "mnist"}
+    proof = {"rung": 9, "training": {"image": IMAGE, "data": data}}
+    whole = _asked(proof=proof)["training"]
+    assert (whole["pods"], whole["gpus_per_pod"], whole["accuracy_floor_percent"]) == (3, 4, 70)
+    assert whole["data"] == {**data, "path": "/data"}
+    without = _asked(proof=proof, schedule_on_control_plane=False)["training"]
+    assert without["pods"] == 2
+    stated = {"image": IMAGE, "pods": 6, "gpus-per-pod": 2}
+    halves = _asked(proof={"rung": 9, "training": stated})["training"]
+    assert (halves["pods"], halves["gpus_per_pod"], halves["data"]["source"]) == (6, 2, "baked")
+    assert _asked()["training"] is None
 
 
 def test_the_proof_knows_which_nodes_take_pods_and_where_its_images_are() -> None:
