@@ -14,8 +14,19 @@ from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.gcp import machine_types
 from tests.unit.config.documents import base, patched
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "usernetes.md"
-PRICES = Path(__file__).resolve().parents[2] / "gpuclusters" / "compat" / "data" / "prices.yaml"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/usernetes.md").read_text(encoding="utf-8")
+PRICES = yaml.safe_load((ROOT / "gpuclusters/compat/data/prices.yaml").read_text(encoding="utf-8"))
+EXAMPLES = [
+    {key.partition(":")[2]: value for key, value in yaml.safe_load(text).items()}
+    for text in re.findall(r"```yaml\n(gpu-clusters:cluster-type.*?)```", PAGE, re.DOTALL)
+]
+
+
+def assert_right(document: dict[str, Any]) -> None:
+    parsed = parse(document)
+    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
+    assert parsed.warnings == ()
 
 
 def test_in_the_lab_name_machines_gpus_and_a_checksum_are_enough() -> None:
@@ -26,9 +37,7 @@ def test_in_the_lab_name_machines_gpus_and_a_checksum_are_enough() -> None:
         "control-plane": {"host": "v1"},
         "gpus": {"product": "v100-sxm2-16gb", "count": 4},
     }
-    parsed = parse({"cluster-type": "usernetes", "usernetes": smallest})
-    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
-    assert parsed.warnings == ()
+    assert_right({"cluster-type": "usernetes", "usernetes": smallest})
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
@@ -56,59 +65,37 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
 
 
 def test_the_page_has_every_version_of_the_sets() -> None:
-    page = PAGE.read_text(encoding="utf-8")
     for name in usernetes_versions.table().sets:
         one = usernetes_versions.version_set(name)
         for value in one.model_dump(exclude={"name", "node_image", "slirp4netns"}).values():
-            assert value is None or f"{value}" in page, (name, value)
+            assert value is None or f"{value}" in PAGE, (name, value)
 
 
 def test_the_page_has_each_of_the_29_failures_once() -> None:
-    rows = re.findall(r"^\| ([0-9]+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| ([0-9]+) \|", PAGE, re.MULTILINE)
     assert [int(row) for row in rows] == list(range(1, 30))
 
 
-_EXAMPLES = re.findall(
-    r"```yaml\n(gpu-clusters:cluster-type.*?)```",
-    PAGE.read_text(encoding="utf-8"),
-    re.DOTALL,
-)
-
-
 def test_the_page_has_a_quickstart_for_both_sources() -> None:
-    sources = [_example(text)["usernetes"]["hosts"]["source"] for text in _EXAMPLES]
+    sources = [example["usernetes"]["hosts"]["source"] for example in EXAMPLES]
     assert sources == ["gcp", "existing"]
 
 
-def _example(text: str) -> dict[str, Any]:
-    return {key.partition(":")[2]: value for key, value in yaml.safe_load(text).items()}
-
-
-@pytest.mark.parametrize("text", _EXAMPLES, ids=["google cloud", "sudo"])
-def test_an_example_of_the_page_is_right(text: str) -> None:
-    parsed = parse(_example(text))
-    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
-    assert parsed.warnings == ()
+@pytest.mark.parametrize("document", EXAMPLES, ids=["google cloud", "sudo"])
+def test_an_example_of_the_page_is_right(document: dict[str, Any]) -> None:
+    assert_right(document)
 
 
 def test_without_root_the_page_changes_the_example_before() -> None:
-    (changed,) = re.findall(
-        r"```yaml\n(account:.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
-    )
-    document = _example(_EXAMPLES[1])
-    section = document["usernetes"]
-    section |= yaml.safe_load(changed)
-    section["hosts"]["user"] = section["account"]
-    parsed = parse(document)
-    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
-    assert parsed.warnings == ()
+    (changed,) = re.findall(r"```yaml\n(account:.*?)```", PAGE, re.DOTALL)
+    section = {**EXAMPLES[1]["usernetes"], **yaml.safe_load(changed)}
+    section["hosts"] = {**section["hosts"], "user": section["account"]}
+    assert_right({**EXAMPLES[1], "usernetes": section})
 
 
 def test_the_page_has_the_prices_of_the_table() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    prices = yaml.safe_load(PRICES.read_text(encoding="utf-8"))["google-cloud"]["regions"]
-    hours = yaml.safe_load(PRICES.read_text(encoding="utf-8"))["hours-per-month"]
-    rows = re.findall(r"^\| (n1-standard-([0-9]+)) with ([0-9]) × V100 \| ([0-9.]+) \|", page, re.M)
+    prices, hours = PRICES["google-cloud"]["regions"], PRICES["hours-per-month"]
+    rows = re.findall(r"^\| (n1-standard-([0-9]+)) with ([0-9]) × V100 \| ([0-9.]+) \|", PAGE, re.M)
     assert [int(count) for _, _, count, _ in rows] == [1, 2, 4, 8]
     for region in ("us-central1", "us-east1", "us-west1"):
         known = prices[region]
