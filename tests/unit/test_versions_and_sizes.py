@@ -58,16 +58,18 @@ def test_namespaces_of_the_cluster_are_reserved() -> None:
     assert not is_reserved_namespace("tenant-acme")
 
 
+SHARE = Share(
+    gpus=4,
+    total=Size(96, 768, 512),
+    storage_gib=100,
+    claims=2,
+    default_container=Size(8, 64, 16),
+    max_container=Size(95, 758, 512),
+)
+
+
 def test_a_quota_counts_gpus_under_requests_alone() -> None:
-    share = Share(
-        gpus=4,
-        total=Size(96, 768, 512),
-        storage_gib=100,
-        claims=2,
-        default_container=Size(8, 64, 16),
-        max_container=Size(95, 758, 512),
-    )
-    quota = share.quota("nvidia.com/pgpu", {"count/pods": "9"})
+    quota = SHARE.quota("nvidia.com/pgpu", {"count/pods": "9"})
     assert quota["requests.nvidia.com/pgpu"] == "4"
     assert [key for key in quota if "nvidia" in key] == ["requests.nvidia.com/pgpu"]
     assert quota["services.nodeports"] == "0"
@@ -77,18 +79,10 @@ def test_a_quota_counts_gpus_under_requests_alone() -> None:
 
 
 def test_limits_have_defaults_because_a_quota_refuses_pods_that_state_none() -> None:
-    share = Share(
-        gpus=1,
-        total=Size(24, 192, 128),
-        storage_gib=1,
-        claims=0,
-        default_container=Size(8, 64, 16),
-        max_container=Size(23, 182, 128),
-    )
-    (paged,) = share.limits(huge_pages=True)
+    (paged,) = SHARE.limits(huge_pages=True)
     disk = {"ephemeral-storage": "16Gi"}
     assert paged["default"] == {"cpu": "8", "memory": "64Gi", "hugepages-1Gi": "64Gi"} | disk
     assert paged["defaultRequest"] == {"cpu": "8", "memory": "1Gi", "hugepages-1Gi": "64Gi"} | disk
-    (limit,) = share.limits()
+    (limit,) = SHARE.limits()
     assert limit["default"] == limit["defaultRequest"] == {"cpu": "8", "memory": "64Gi"} | disk
-    assert limit["max"] == {"cpu": "23", "memory": "182Gi", "ephemeral-storage": "128Gi"}
+    assert limit["max"] == {"cpu": "95", "memory": "758Gi", "ephemeral-storage": "512Gi"}
