@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -41,14 +42,12 @@ def test_a_lock_is_dead_only_if_its_run_is_known_to_be(
     assert unfinished.fate(unfinished.read_lock("f", LOCK), here, process) is fate
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", LOCK.replace("4711", '"x"'), LOCK[:40]])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", LOCK.replace("4711", '"x"'), LOCK.replace("4711", "0"), LOCK[:40]],
+)
 def test_a_lock_that_says_nothing_is_somebodys(text: str) -> None:
     assert unfinished.fate(unfinished.read_lock("f", text), "desk", None) is Fate.UNREADABLE
-
-
-def test_a_lock_without_a_process_is_somebodys() -> None:
-    lock = unfinished.read_lock("f", LOCK.replace("4711", "0"))
-    assert unfinished.fate(lock, "desk", None) is Fate.UNREADABLE
 
 
 def release(**inputs: str) -> Resource:
@@ -61,10 +60,6 @@ def records(*statuses: str) -> list[Revision]:
         Revision(f"sh.helm.release.v1.kata.v{n}", n, status, "4.1.0")
         for n, status in enumerate(statuses, 1)
     ]
-
-
-def secrets(*numbers: int) -> tuple[str, ...]:
-    return tuple(f"sh.helm.release.v1.kata.v{n}" for n in numbers)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +82,8 @@ def test_only_records_of_what_was_cut_off_are_forgotten(
         release(name="kata", namespace="kube-system"), records(*statuses), in_state=in_state
     )
     assert fault is not None
-    command = ("kubectl", "--namespace", "kube-system", "delete", "secret", *secrets(*forgotten))
+    secrets = [f"sh.helm.release.v1.kata.v{number}" for number in forgotten]
+    command = ("kubectl", "--namespace", "kube-system", "delete", "secret", *secrets)
     assert fault.by_hand == command
     assert fault.act is not None
 
@@ -105,21 +101,14 @@ def test_a_removal_that_was_cut_off_is_carried_to_its_end() -> None:
 
 
 def exported(*creating: tuple[str, str], resources: list[dict[str, object]] | None = None):
+    prefix = "urn:pulumi:dev::p::"
     operations = [
-        {
-            "type": "creating",
-            "resource": {"urn": f"urn:pulumi:dev::p::{kind}::{name}", "type": kind},
-        }
+        {"type": "creating", "resource": {"urn": f"{prefix}{kind}::{name}", "type": kind}}
         for kind, name in creating
     ]
     gone = {"type": "deleting", "resource": {"urn": "urn:pulumi:dev::p::x:y:Z::z", "type": "x:y:Z"}}
-    return {
-        "deployment": {
-            "resources": resources or [],
-            # Those that are no creates are dropped by the next run itself.
-            "pending_operations": [*operations, gone],
-        }
-    }
+    # Those that are no creates are dropped by the next run itself.
+    return {"deployment": {"resources": resources or [], "pending_operations": [*operations, gone]}}
 
 
 def test_a_create_that_finds_what_is_there_is_cleared_and_another_is_looked_at() -> None:
@@ -152,20 +141,9 @@ def test_a_release_that_the_state_has_is_not_taken_for_a_lost_one() -> None:
 def test_a_kubeconfig_is_read_through_the_marks_of_secrets() -> None:
     mark = {SECRET_MARK: "1b47061264138c4ac30d75fd1eb44270"}
     inner = {**mark, "plaintext": '"the kubeconfig"'}
-    import json
-
     outer = {**mark, "plaintext": json.dumps(inner)}
     urn = "urn:pulumi:dev::p::pulumi:providers:kubernetes::cluster"
-    state = unfinished.read_state(
-        exported(
-            resources=[
-                {
-                    "urn": urn,
-                    "type": "pulumi:providers:kubernetes",
-                    "id": "1-2",
-                    "inputs": {"kubeconfig": outer},
-                }
-            ]
-        )
-    )
+    inputs = {"kubeconfig": outer}
+    made = {"urn": urn, "type": "pulumi:providers:kubernetes", "id": "1-2", "inputs": inputs}
+    state = unfinished.read_state(exported(resources=[made]))
     assert state.kubeconfigs == {f"{urn}::1-2": "the kubeconfig"}
