@@ -124,19 +124,26 @@ def test_a_left_out_default_is_no_difference_but_another_value_is() -> None:
     assert properties.changed(HostFileSpec, olds, moved) == ["connection.port"]
 
 
-def test_outputs_that_tell_of_drift_are_a_change() -> None:
-    inputs = VALID[CdiSpecProvider]
-    assert not CdiSpecProvider().diff("id", inputs | {"drift": []}, inputs).changes
-    told = {"code": "cdi.missing", "problem": "x", "path": [], "level": "repair"}
-    assert CdiSpecProvider().diff("id", inputs | {"drift": [told]}, inputs).changes
-    warned = told | {"level": "warn"}
-    assert not CdiSpecProvider().diff("id", inputs | {"drift": [warned]}, inputs).changes
-    inputs = VALID[FabricPartitionsProvider]
-    assert not FabricPartitionsProvider().diff("id", inputs | {"active": [4, 3]}, inputs).changes
-    assert FabricPartitionsProvider().diff("id", inputs | {"active": []}, inputs).changes
-    inputs = VALID[TenancyPolicyProvider]
-    assert not TenancyPolicyProvider().diff("id", inputs | {"ready": True}, inputs).changes
-    assert TenancyPolicyProvider().diff("id", inputs | {"ready": False}, inputs).changes
+TOLD = {"code": "cdi.missing", "problem": "x", "path": [], "level": "repair"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "outputs", "changes"),
+    [
+        (CdiSpecProvider, {"drift": []}, False),
+        (CdiSpecProvider, {"drift": [TOLD]}, True),
+        (CdiSpecProvider, {"drift": [{**TOLD, "level": "warn"}]}, False),
+        (FabricPartitionsProvider, {"active": [4, 3]}, False),
+        (FabricPartitionsProvider, {"active": []}, True),
+        (TenancyPolicyProvider, {"ready": True}, False),
+        (TenancyPolicyProvider, {"ready": False}, True),
+    ],
+)
+def test_outputs_that_tell_of_drift_are_a_change(
+    provider: type, outputs: dict[str, Any], changes: bool
+) -> None:
+    inputs = VALID[provider]
+    assert provider().diff("id", inputs | outputs, inputs).changes is changes
 
 
 def test_secrets_are_taken_out_whole_by_line_and_by_value() -> None:
