@@ -75,8 +75,7 @@ def test_a_pool_may_have_a_driver_of_its_own() -> None:
 def test_containers_have_one_driver_and_hosts_none() -> None:
     made = config(driver={"source": "operator"}, operating_system="ubuntu-24.04")
     assert all(one.driver is None for one in machines(made))
-    driver = container_driver(made)
-    assert driver is not None
+    assert container_driver(made) is not None
     assert plan.operator_values(made)["driver"] == {
         "enabled": True,
         "version": "580.173.02",
@@ -84,13 +83,10 @@ def test_containers_have_one_driver_and_hosts_none() -> None:
     }
     assert "nvcr.io/nvidia/driver:580.173.02-ubuntu24.04" in plan.images(made)
     assert [system(made, one) for one in made.pools] == ["ubuntu-24.04"] * 2
-
-
-def test_a_container_that_cannot_choose_its_modules_is_told() -> None:
-    made = config(
-        operator={"version": "v26.3.3"}, driver={"source": "operator", "version": "535.309.01"}
-    )
-    assert plan.operator_values(made)["driver"]["kernelModuleType"] == "open"
+    # One that cannot choose its modules is told.
+    driver = {"source": "operator", "version": "535.309.01"}
+    old = config(operator={"version": "v26.3.3"}, driver=driver)
+    assert plan.operator_values(old)["driver"]["kernelModuleType"] == "open"
 
 
 @pytest.mark.parametrize(
@@ -125,10 +121,7 @@ def test_canal_encrypts_if_told() -> None:
         config(cni={"kind": "canal", "wireguard": True, "mtu": 1400}), registration_address="a"
     )
     assert found.cni is Cni.CANAL
-    assert found.cni_values == {
-        "flannel": {"backend": "wireguard"},
-        "calico": {"vethuMTU": 1400},
-    }
+    assert found.cni_values == {"flannel": {"backend": "wireguard"}, "calico": {"vethuMTU": 1400}}
 
 
 def test_slices_of_one_profile_are_called_gpus() -> None:
@@ -197,9 +190,8 @@ def test_shared_gpus_are_counted_by_their_replicas(rename: bool, resource: str) 
 
 def test_mps_is_another_kind_of_the_same_configuration() -> None:
     made = config(sharing={"kind": "mps", "replicas": 2})
-    assert list(
-        yaml.safe_load(plan.operator_configs(made)["device-plugin"]["shared"])["sharing"]
-    ) == ["mps"]
+    shared = yaml.safe_load(plan.operator_configs(made)["device-plugin"]["shared"])
+    assert list(shared["sharing"]) == ["mps"]
 
 
 def test_operands_and_workers_tolerate_the_pools_taints() -> None:
@@ -214,9 +206,8 @@ def test_operands_and_workers_tolerate_the_pools_taints() -> None:
 
 def test_the_operator_itself_tolerates_what_every_node_has() -> None:
     taints = ["nvidia.com/gpu=present:NoSchedule"]
-    made = config(
-        pools=[pool("a", "g1", taints=taints), pool("b", "g2", taints=["team:NoSchedule"])]
-    )
+    other = pool("b", "g2", taints=["team:NoSchedule"])
+    made = config(pools=[pool("a", "g1", taints=taints), other])
     ours = {"key": "team", "operator": "Exists", "effect": "NoSchedule"}
     found = plan.operator_values(made)
     assert ours in found["operator"]["tolerations"]
