@@ -38,10 +38,8 @@ def test_kubectl_is_told_a_token_and_when_to_ask_again() -> None:
     done = google_token(GOOGLE_OAUTH_ACCESS_TOKEN=TOKEN)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert (told["kind"], told["apiVersion"]) == (
-        "ExecCredential",
-        "client.authentication.k8s.io/v1",
-    )
+    assert told["kind"] == "ExecCredential"
+    assert told["apiVersion"] == "client.authentication.k8s.io/v1"
     assert told["status"]["token"] == TOKEN
     ends = datetime.fromisoformat(told["status"]["expirationTimestamp"])
     assert timedelta(minutes=5) < ends - datetime.now(UTC) < timedelta(minutes=15)
@@ -66,10 +64,8 @@ def test_the_kubeconfig_names_a_command_and_holds_no_secret() -> None:
     (user,) = document["users"]
     assert set(user["user"]) == {"exec"}
     program = user["user"]["exec"]
-    assert (program["command"], program["args"]) == (
-        "gpu-clusters",
-        ["google-token", "--impersonate", "robot@acme.iam.gserviceaccount.com"],
-    )
+    arguments = ["google-token", "--impersonate", "robot@acme.iam.gserviceaccount.com"]
+    assert (program["command"], program["args"]) == ("gpu-clusters", arguments)
     (cluster,) = document["clusters"]
     assert cluster["cluster"]["server"] == "https://203.0.113.5"
     assert "insecure" not in text

@@ -73,17 +73,16 @@ def test_the_newest_line_of_a_log_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("log", "words"),
+    ("log", "asked", "words"),
     [
-        ("#1 [internal]\nbind: taken\nmake: *** [up] Error 1\n", "bind: taken"),
-        ("level=info x\nlevel=error a\nlevel=info y\nlevel=fatal b\n", "level=fatal b"),
-        ("make: *** [up] Error 1", "make: *** [up] Error 1"),
-        ("", ""),
+        ("#1 [internal]\nbind: taken\nmake: *** [up] Error 1\n", (), "bind: taken"),
+        ("level=info x\nlevel=error a\nlevel=info y\nlevel=fatal b\n", (), "level=fatal b"),
+        ("make: *** [up] Error 1", (), "make: *** [up] Error 1"),
+        ("", (), ""),
+        ("error 1\nerror 2\ninfo\nerror 3", (2,), "error 2 | error 3"),
     ],
 )
-def test_last_words_are_those_that_say_what_failed(log: str, words: str) -> None:
-    assert known_errors.last_words(log) == words
-
-
-def test_as_many_last_words_as_are_asked_for() -> None:
-    assert known_errors.last_words("error 1\nerror 2\ninfo\nerror 3", 2) == "error 2 | error 3"
+def test_last_words_are_those_that_say_what_failed(
+    log: str, asked: tuple[int, ...], words: str
+) -> None:
+    assert known_errors.last_words(log, *asked) == words
