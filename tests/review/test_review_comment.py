@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -94,13 +94,9 @@ def test_it_waits_as_long_as_the_forge_says_and_not_longer_than_a_minute(standin
     put(standin, "text", waited=waited)
     assert waited == [7.0]
     standin.comments.clear()
-    standin.failing = [
-        (
-            "POST",
-            403,
-            {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(time.time()) + 3000)},
-        )
-    ]
+    reset = str(int(time.time()) + 3000)
+    limit = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": reset}
+    standin.failing = [("POST", 403, limit)]
     with pytest.raises(ForgeError, match="Run the job again later"):
         put(standin, "text", waited=waited)
 
@@ -141,46 +137,49 @@ def test_a_comment_that_is_too_long_is_told_apart(standin: Standin) -> None:
         put(standin, "x" * LONGEST)
 
 
-@pytest.mark.parametrize("error", [httpx.ReadTimeout, httpx.ConnectError])
-def test_a_forge_that_does_not_answer_is_named(error: type[httpx.TransportError]) -> None:
-    def silent(request: httpx.Request) -> httpx.Response:
-        raise error("slow", request=request)
-
-    env = Standin(url="https://forge.example").environment(Forge.GITHUB)
-    waits: list[float] = []
-    comments = Entries(
-        comments_of(Forge.GITHUB, env), transport=httpx.MockTransport(silent), sleep=waits.append
-    )
-    with (
-        comments,
-        pytest.raises(ForgeError, match=r"github (does not answer in time|cannot be reached)"),
-    ):
-        comments.put("x", MARKER)
-    assert len(waits) == 3
+def slow(request: httpx.Request) -> httpx.Response:
+    raise httpx.ReadTimeout("slow", request=request)
 
 
-def test_a_redirect_gets_no_token() -> None:
+def gone(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("gone", request=request)
+
+
+def elsewhere(_request: httpx.Request) -> httpx.Response:
+    return httpx.Response(302, headers={"Location": "https://evil.example/"})
+
+
+def portal(_request: httpx.Request) -> httpx.Response:
+    return httpx.Response(200, text="<html>sign in</html>")
+
+
+@pytest.mark.parametrize(
+    ("answer", "says", "waits"),
+    [
+        (slow, "github does not answer in time", 3),
+        (gone, "github cannot be reached", 3),
+        (elsewhere, "302", 0),
+        (portal, "no JSON", 0),
+    ],
+)
+def test_a_forge_that_is_not_there_is_told_and_its_token_goes_nowhere_else(
+    answer: Callable[[httpx.Request], httpx.Response], says: str, waits: int
+) -> None:
     asked: list[str] = []
+    waited: list[float] = []
 
-    def elsewhere(request: httpx.Request) -> httpx.Response:
+    def noted(request: httpx.Request) -> httpx.Response:
         asked.append(request.url.host)
-        return httpx.Response(302, headers={"Location": "https://evil.example/"})
+        return answer(request)
 
     env = Standin(url="https://forge.example").environment(Forge.GITHUB)
-    comments = Entries(comments_of(Forge.GITHUB, env), transport=httpx.MockTransport(elsewhere))
-    with comments, pytest.raises(ForgeError, match="302"):
+    comments = Entries(
+        comments_of(Forge.GITHUB, env), transport=httpx.MockTransport(noted), sleep=waited.append
+    )
+    with comments, pytest.raises(ForgeError, match=says):
         comments.put("x", MARKER)
     assert set(asked) == {"forge.example"}
-
-
-def test_a_web_page_instead_of_the_api_is_told() -> None:
-    def portal(_request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, text="<html>sign in</html>")
-
-    env = Standin(url="https://forge.example").environment(Forge.GITHUB)
-    comments = Entries(comments_of(Forge.GITHUB, env), transport=httpx.MockTransport(portal))
-    with comments, pytest.raises(ForgeError, match="no JSON"):
-        comments.put("x", MARKER)
+    assert len(waited) == waits
 
 
 def test_everything_that_is_missing_is_said_at_once() -> None:
