@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import typer
@@ -17,6 +18,9 @@ from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.forge import Forge
 from gpuclusters.cli.main import app
 from gpuclusters.cli.review import Format, command
+from gpuclusters.drawing.from_configuration import with_state
+from gpuclusters.drawing.picture import Machine, Partition, Picture, Tenant
+from gpuclusters.drawing.svg import svg
 from gpuclusters.review import gates
 from gpuclusters.review.cost import OwnMachine, price_table
 from tests.review.catalogue import handmade, loading
@@ -24,12 +28,13 @@ from tests.review.forge_standin import forge
 from tests.review.reviewing import reviewed
 
 ROOT = Path(__file__).resolve().parents[2]
+MORE = "machine-added-on-google-cloud"
 
 
 @pytest.fixture
 def plans(tmp_path: Path) -> dict[str, str]:
     made = {}
-    for name in ("tenant-added", "tenant-removed", "zone-moved", "nothing"):
+    for name in ("tenant-added", "tenant-removed", "zone-moved", "nothing", MORE):
         path = tmp_path / f"{name}.json"
         path.write_text(loading.text(name))
         made[name] = str(path)
@@ -106,17 +111,14 @@ def test_the_file_of_the_policy_pack_sets_the_rules_of_a_review(
     assert code("tenant-removed", {"stateful-delete": "advisory"}) == 0
     assert code("tenant-removed", {"all": "disabled"}) == 0
     # What is said on the command line goes over the file.
-    assert (
-        code("tenant-removed", {"all": "disabled"}, "--severity", "stateful-delete=mandatory") == 5
-    )
-    plans["more"] = str(tmp_path / "more.json")
-    Path(plans["more"]).write_text(loading.text("machine-added-on-google-cloud"))
-    assert code("more", {"budget": {"monthly": 3000}}) == 5
-    assert code("more", {"budget": {"monthly": 3000}}, "--budget", "5000") == 0
+    stricter = ("--severity", "stateful-delete=mandatory")
+    assert code("tenant-removed", {"all": "disabled"}, *stricter) == 5
+    assert code(MORE, {"budget": {"monthly": 3000}}) == 5
+    assert code(MORE, {"budget": {"monthly": 3000}}, "--budget", "5000") == 0
     regions = {"us-central1": {"gpus": {"nvidia-tesla-v100": 90}}}
     own = {"as-of": "2026-11-01", "google-cloud": {"regions": regions}}
-    assert code("more", {"budget": {"monthly": 5000}}) == 0
-    assert code("more", {"budget": {"monthly": 5000, "prices": own}}) == 5
+    assert code(MORE, {"budget": {"monthly": 5000}}) == 0
+    assert code(MORE, {"budget": {"monthly": 5000, "prices": own}}) == 5
     # What cost as much before is nothing that this change brings.
     assert code("zone-moved", {"budget": {"monthly": 1000}}) == 0
 
@@ -129,15 +131,13 @@ def test_the_file_of_the_policy_pack_sets_the_rules_of_a_review(
         ({"severity": ["unpinned=maybe"]}, "write mandatory, advisory or"),
         ({"prices": Path("/nonexistent.yaml")}, "cannot be read"),
         ({"policy": Path("/nonexistent.json")}, "cannot be read"),
+        ({"files": ["/nonexistent"]}, "cannot be read"),
+        ({"names": ["a", "b"]}, "as many --stack as files"),
     ],
 )
 def test_a_wrong_option_is_said(plans: dict[str, str], options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        run([plans["nothing"]], **options)
-    with pytest.raises(UsageError, match="cannot be read"):
-        run(["/nonexistent"])
-    with pytest.raises(UsageError, match="as many --stack as files"):
-        run([plans["nothing"]], ["a", "b"])
+        run(**{"files": [plans["nothing"]], **options})
 
 
 def test_all_forms_are_written_and_the_same_each_time(
@@ -217,8 +217,6 @@ def test_an_unknown_price_is_unknown_and_never_zero() -> None:
 def test_a_stack_is_drawn_as_svg_that_needs_nothing(
     stack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from xml.etree import ElementTree
-
     monkeypatch.chdir(ROOT)
     out = tmp_path / "cluster.svg"
     draw.command(stack, out)
@@ -232,10 +230,6 @@ def test_a_stack_is_drawn_as_svg_that_needs_nothing(
 
 
 def test_a_live_picture_shows_who_holds_what_and_what_is_not_active() -> None:
-    from gpuclusters.drawing.from_configuration import with_state
-    from gpuclusters.drawing.picture import Machine, Partition, Picture, Tenant
-    from gpuclusters.drawing.svg import svg
-
     board = (Partition("partition 1", (1, 2, 3, 4)), Partition("partition 2", (5, 6, 7, 8)))
     picture = Picture(
         "caas", (Machine("a", partitions=board), Machine("b")), tenants=(Tenant("acme", 4),)
