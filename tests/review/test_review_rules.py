@@ -67,16 +67,10 @@ def test_a_machine_that_looks_for_its_zone_is_counted_and_priced() -> None:
         "accelerator": {"type": "nvidia-tesla-v100", "count": 1},
         "disk": {"size_gib": 100},
     }
+    pool = ("gpu-clusters:gcp:Pool", "pool")
     judged = reviewed(
-        handmade.step("create", "gpu-clusters:gcp:Pool", "pool", None, {}),
-        handmade.step(
-            "create",
-            f"{KEPT}GcpMachine",
-            "v100-0",
-            None,
-            machine,
-            parent=("gpu-clusters:gcp:Pool", "pool"),
-        ),
+        handmade.step("create", *pool, None, {}),
+        handmade.step("create", f"{KEPT}GcpMachine", "v100-0", None, machine, parent=pool),
     )
     assert judged.cost.after.known == pytest.approx(
         8 * 0.031611 + 30 * 0.004237 + 2.48 + 100 * 0.10 / 730
@@ -88,17 +82,9 @@ def test_a_machine_that_looks_for_its_zone_is_counted_and_priced() -> None:
 
 def test_another_mig_layout_needs_the_gpus_free() -> None:
     old = {"cluster": "a100", "node": "gpu-01", "layout": "all-disabled", "evict": False}
-    judged = reviewed(
-        *handmade.rke2(),
-        handmade.step(
-            "update",
-            f"{KEPT}MigLayout",
-            "m",
-            old,
-            {**old, "layout": "all-1g.10gb"},
-            parent=handmade.GPU_STACK,
-        ),
-    )
+    new = {**old, "layout": "all-1g.10gb"}
+    step = handmade.step("update", f"{KEPT}MigLayout", "m", old, new, parent=handmade.GPU_STACK)
+    judged = reviewed(*handmade.rke2(), step)
     (impact,) = judged.impacts
     assert (impact.machine, impact.gpus) == ("gpu-01", 8)
     assert "from all-disabled to all-1g.10gb" in impact.says
@@ -106,16 +92,11 @@ def test_another_mig_layout_needs_the_gpus_free() -> None:
 
 def test_a_node_that_drains_says_for_how_long_and_that_no_other_is_left() -> None:
     driver = {"version": "580.1", "drain_timeout_seconds": 1800}
-    steps = [
-        handmade.step(
-            "update",
-            f"{KEPT}GpuDriver",
-            f"gpu-0{number}-driver",
-            {**driver, "connection": {"host": f"gpu-0{number}"}, "gpus": 8},
-            {**driver, "connection": {"host": f"gpu-0{number}"}, "gpus": 8, "version": "580.2"},
-        )
-        for number in (1, 2)
-    ]
+    steps = []
+    for name in ("gpu-01", "gpu-02"):
+        old = {**driver, "connection": {"host": name}, "gpus": 8}
+        new = {**old, "version": "580.2"}
+        steps.append(handmade.step("update", f"{KEPT}GpuDriver", f"{name}-driver", old, new))
     both = reviewed(*steps)
     assert "the node is drained (for 30 min at most)" in both.impacts[0].says
     assert not any("one after the other" in reason for reason in reviewed(steps[0]).reasons)
