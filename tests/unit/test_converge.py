@@ -10,16 +10,14 @@ from tests.fixtures.waiting import Waiting
 
 
 class Machine:
-    """Parts that are broken, each repaired by the step of its name; `stays` are not repaired by it."""
+    """Parts that are broken, each repaired by the step of its name; `stays` not at the first so many times."""
 
     target = "hgx-01"
 
-    def __init__(
-        self, *broken: str, blocked: str = "", stays: dict[str, int] | None = None
-    ) -> None:
+    def __init__(self, *broken: str, blocked: str = "", **stays: int) -> None:
         self.broken = set(broken)
         self.blocked = blocked
-        self.stays = dict(stays or {})
+        self.stays = stays
         self.done: list[str] = []
         self.looks = 0
         self.steps = {
@@ -37,9 +35,8 @@ class Machine:
             Finding("a.broken", f"{part} is broken", "look", (part,), Level.REPAIR, part)
             for part in sorted(live)
         ]
-        if self.blocked:
-            found.append(Finding("a.in-use", self.blocked, "end it"))
-        return [*found, Finding("a.old", "is old", level=Level.WARN)]
+        blocked = [Finding("a.in-use", self.blocked, "end it")] if self.blocked else []
+        return [*found, *blocked, Finding("a.old", "is old", level=Level.WARN)]
 
     def _repair(self, _live: frozenset[str], found: Sequence[Finding]) -> None:
         for finding in found:
@@ -72,18 +69,18 @@ def test_what_blocks_is_refused_with_all_reasons_before_anything_is_done() -> No
 
 
 def test_a_step_that_does_not_help_is_done_once_and_told_with_its_remedy() -> None:
-    machine = Machine("unit", stays={"unit": 9})
+    machine = Machine("unit", unit=9)
     with pytest.raises(Refused, match=r"hgx-01: unit is broken; look \[a.broken\]"):
         converge(machine, Waiting())
     assert machine.done == ["unit"]
 
 
 def test_a_repeatable_step_is_done_again_and_not_for_ever() -> None:
-    machine = Machine("reboot", stays={"reboot": 2})
+    machine = Machine("reboot", reboot=2)
     converge(machine, Waiting())
     assert machine.done == ["reboot"] * 3
     with pytest.raises(Refused):
-        converge(Machine("reboot", stays={"reboot": 99}), Waiting())
+        converge(Machine("reboot", reboot=99), Waiting())
 
 
 def test_drift_that_is_put_back_is_told_once_and_first_steps_are_not() -> None:
@@ -126,19 +123,21 @@ def test_what_is_waited_for_is_told_again_less_and_less_often() -> None:
     ]
 
 
-def test_it_answers_what_is_left_when_the_time_is_over() -> None:
-    left, waiting = waited(["never"], timeout=20)
-    assert (left, waiting.time) == ("never", 20)
-
-
-def test_what_waiting_cannot_mend_ends_it_at_once() -> None:
-    left, waiting = waited(["not there", "!failed"])
-    assert (left, waiting.time) == ("!failed", 5)
-
-
-def test_several_looks_in_a_row_have_to_find_nothing() -> None:
-    left, waiting = waited(["", "flaps", "", ""], looks=2)
-    assert (left, waiting.time) == ("", 15)
+@pytest.mark.parametrize(
+    ("answers", "how", "left", "seconds"),
+    [
+        (["never"], {"timeout": 20}, "never", 20),
+        # What waiting cannot mend ends it at once.
+        (["not there", "!failed"], {}, "!failed", 5),
+        # Several looks in a row have to find nothing.
+        (["", "flaps", "", ""], {"looks": 2}, "", 15),
+    ],
+)
+def test_it_waits_no_longer_than_it_has_to(
+    answers: list[str], how: dict[str, int], left: str, seconds: float
+) -> None:
+    found, waiting = waited(answers, **how)
+    assert (found, waiting.time) == (left, seconds)
 
 
 def test_every_reason_of_a_refusal_is_a_line_with_its_code() -> None:
