@@ -9,7 +9,7 @@ import pytest
 
 from gpuclusters.core.finding import Refused as RefusedError
 from gpuclusters.gcp import placement
-from gpuclusters.gcp.model import ApiError, GcpMachineInputs, Instance, Quota
+from gpuclusters.gcp.model import ApiError, GcpMachineInputs, Instance
 from tests.fixtures.waiting import Waiting
 
 ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
@@ -54,9 +54,6 @@ class World(Waiting):
     def find(self, project: str, name: str) -> Sequence[Instance]:
         return list(self.there.values())
 
-    def owned(self, project: str, owner: str) -> Sequence[Instance]:
-        return list(self.there.values())
-
     def get(self, project: str, zone: str, name: str) -> Instance | None:
         live = self.there.get(zone)
         if live is not None and self.becomes:
@@ -76,18 +73,6 @@ class World(Waiting):
 
     def delete(self, project: str, zone: str, name: str, seconds: float) -> None:
         del self.there[zone]
-
-    def set_labels(self, project: str, instance: Instance, labels: Mapping[str, str]) -> None:
-        raise AssertionError("labels are right")
-
-    def set_tags(self, project: str, instance: Instance, tags: Sequence[str]) -> None:
-        raise AssertionError("tags are right")
-
-    def set_deletion_protection(self, project: str, instance: Instance, on: bool) -> None:
-        raise AssertionError("protection is right")
-
-    def quotas(self, project: str, region: str) -> Mapping[str, Quota]:
-        return {}
 
     def ensure(self, **changes: Any) -> Instance:
         return placement.Machine(machine(**changes), self, self, self).ensure()
@@ -113,18 +98,20 @@ def test_a_machine_that_is_there_stays_in_any_order(order: tuple[str, ...], at: 
     assert world.asked == []
 
 
-def test_a_machine_that_starts_is_waited_for() -> None:
-    world = World(there={ZONES[0]: instance(ZONES[0], "STAGING")})
-    world.becomes = ["STAGING", "STAGING", "RUNNING"]
+@pytest.mark.parametrize(
+    ("statuses", "asked", "looks"),
+    [
+        (["STAGING", "STAGING", "RUNNING"], [], 2),
+        (["STOPPING", "TERMINATED"], [f"start {ZONES[0]}"], 1),
+    ],
+)
+def test_a_machine_that_starts_is_waited_for_and_one_that_stops_is_started_after(
+    statuses: list[str], asked: list[str], looks: int
+) -> None:
+    world = World(there={ZONES[0]: instance(ZONES[0], statuses[0])}, becomes=[*statuses])
     assert world.ensure().status == "RUNNING"
-    assert world.time == 2 * placement.POLL_SECONDS
-
-
-def test_a_machine_that_stops_is_started_once_it_has_stopped() -> None:
-    world = World(there={ZONES[1]: instance(ZONES[1], "STOPPING")})
-    world.becomes = ["STOPPING", "TERMINATED"]
-    assert world.ensure().status == "RUNNING"
-    assert world.asked == [f"start {ZONES[1]}"]
+    assert world.asked == asked
+    assert world.time == looks * placement.POLL_SECONDS
 
 
 def test_a_machine_that_never_runs_is_given_up() -> None:
