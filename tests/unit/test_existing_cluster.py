@@ -32,9 +32,9 @@ OLD, NEW = "CONTAINERD_SET_AS_DEFAULT", "NVIDIA_RUNTIME_SET_AS_DEFAULT"
 
 def cluster(distribution: str = "kubeadm", **changes: Any) -> FoundCluster:
     """A right one; a change is of the section."""
-    default = changes.pop("default", None)
-    stated = {"distribution": distribution}
-    kubernetes = stated if default is None else {**stated, "default-runtime": default}
+    kubernetes = {"distribution": distribution}
+    if "default" in changes:
+        kubernetes["default-runtime"] = changes.pop("default")
     case = {"found": True, "rke2": {"kubernetes": kubernetes, **changes}}
     parsed = parse(document(ClusterType.RKE2, case))
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
@@ -124,11 +124,8 @@ def test_a_node_that_is_as_stated_or_does_not_say_is_taken(
 def test_a_node_of_another_distribution_is_refused_by_name(
     distribution: str, live: dict[str, Any], is_of: str
 ) -> None:
-    codes = {
-        code: (problem, remedy)
-        for code, problem, remedy in found(cluster(distribution), node(**live))
-    }
-    problem, remedy = codes["distribution-differs"]
+    told = {code: rest for code, *rest in found(cluster(distribution), node(**live))}
+    problem, remedy = told["distribution-differs"]
     assert f"node g1 is of {is_of}" in problem
     assert f"{distribution} is stated" in problem
     assert remedy == f"write kubernetes.distribution: {is_of}"
@@ -170,15 +167,9 @@ def test_what_another_toolkit_left_is_found_by_what_containerd_says(
     assert "node g1 has the runtimes nvidia, nvidia-cdi" in problem
     assert file in remedy
     # Ours, of a release that is there; and one of the host, which is to stay.
-    policy = {
-        "metadata": {
-            "name": "cluster-policy",
-            "annotations": {
-                "meta.helm.sh/release-name": "gpu-operator",
-                "meta.helm.sh/release-namespace": "gpu-operator",
-            },
-        }
-    }
+    helm = "meta.helm.sh/release-"
+    ours = {f"{helm}name": "gpu-operator", f"{helm}namespace": "gpu-operator"}
+    policy = {"metadata": {"name": "cluster-policy", "annotations": ours}}
     assert found(config, live, policies=[policy]) == []
     kept = {"version": operator, "values": {"toolkit": {"enabled": False}}}
     assert found(cluster(operator=kept), live) == []
