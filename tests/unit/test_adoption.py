@@ -1,6 +1,7 @@
 """What differs between what is there and what is declared, before it is taken over."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from tests.unit.machines import test_gpu_driver_rules as drivers
 from tests.unit.tenants import test_tenancy_proof as tenancies
 
 TOKEN = "a-token-of-sixteen"
+VERSION = "v1.35.7+rke2r1"
+REGISTRIES = "/etc/rancher/rke2/registries.yaml"
 AGENT = {
     "server": "https://10.20.0.100:9345",
     "node-name": "hgx-01",
@@ -52,9 +55,7 @@ def rke2(
 
 
 def running(role: Role = Role.AGENT, **more: Any) -> LiveHost:
-    return LiveHost(
-        **{"version": "v1.35.7+rke2r1", "method": "tar", "active": {role: "active"}, **more}
-    )
+    return LiveHost(**{"version": VERSION, "method": "tar", "active": {role: "active"}, **more})
 
 
 def test_an_agent_that_is_as_declared_has_no_difference() -> None:
@@ -71,11 +72,7 @@ def test_an_agent_that_is_as_declared_has_no_difference() -> None:
     ("live", "config", "says"),
     [
         (running(owner="other/hgx-01"), AGENT, ["RKE2 on it belongs to other/hgx-01"]),
-        (
-            running(version="v1.34.1+rke2r1"),
-            AGENT,
-            ["RKE2 is v1.34.1+rke2r1 instead of v1.35.7+rke2r1"],
-        ),
+        (running(version="v1.34.1+rke2r1"), AGENT, [f"RKE2 is v1.34.1+rke2r1 instead of {VERSION}"]),
         (running(active={}), AGENT, ["rke2-agent does not run"]),
         (running(), {**AGENT, "selinux": True}, ["selinux is true instead of false"]),
         (
@@ -87,17 +84,17 @@ def test_an_agent_that_is_as_declared_has_no_difference() -> None:
             ],
         ),
         (
-            running(file={"/etc/rancher/rke2/registries.yaml": "0" * 64}),
+            running(file={REGISTRIES: "0" * 64}),
             AGENT,
-            ["/etc/rancher/rke2/registries.yaml has other content (sha256 000000000000)"],
+            [f"{REGISTRIES} has other content (sha256 000000000000)"],
         ),
-        (running(), AGENT, ["/etc/rancher/rke2/registries.yaml is not there"]),
+        (running(), AGENT, [f"{REGISTRIES} is not there"]),
     ],
 )
 def test_every_difference_of_an_rke2_is_named(
     live: LiveHost, config: Mapping[str, Any], says: list[str]
 ) -> None:
-    files = {"/etc/rancher/rke2/registries.yaml": "x\n"} if "registries" in says[0] else {}
+    files = {REGISTRIES: "x\n"} if "registries" in says[0] else {}
     assert rke2(node(files=files), live, config) == says
 
 
@@ -157,11 +154,11 @@ def test_a_driver_is_taken_over_only_if_it_is_this_one() -> None:
     assert "the PCI bus shows 1 GPUs and 2 are declared" in driver(by_hand, gpus=2)
 
 
+@dataclass
 class OneObject:
     """A cluster with one object."""
 
-    def __init__(self, body: dict[str, Any] | None) -> None:
-        self.body = body
+    body: dict[str, Any] | None
 
     def get(self, *_: Any, **__: Any) -> dict[str, Any] | None:
         return self.body
@@ -187,11 +184,8 @@ def test_a_layout_of_mig_counts_when_it_is_asked_for() -> None:
     inputs = MigInputs(
         cluster="c", kubeconfig="k", node="n", layout="all-1g.10gb", expected={"nvidia.com/gpu": 7}
     )
-    for asked, told in (
-        ("", ()),
-        ("all-1g.10gb", ()),
-        ("all-3g.40gb", ("its GPUs are divided as all-3g.40gb instead of all-1g.10gb",)),
-    ):
+    other = ("its GPUs are divided as all-3g.40gb instead of all-1g.10gb",)
+    for asked, told in (("", ()), ("all-1g.10gb", ()), ("all-3g.40gb", other)):
         there = OneObject({"metadata": {"labels": {MIG_LABEL: asked}}})
         node = MigNode(inputs, there, Waiting(), Waiting())  # type: ignore[arg-type]
         assert tuple(f.problem for f in node.differences(node.observe())) == told
