@@ -16,6 +16,11 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/usernetes"
 FOLDER = SCRIPTS / "overlay"
 
 
+def run(*command: str, text: str = "") -> tuple[int, str]:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
 def test_every_file_is_laid_over() -> None:
     assert set(OVERLAY) == {file.name for file in FOLDER.iterdir()}
 
@@ -28,12 +33,8 @@ def test_compose_asks_for_all_gpus_by_a_qualified_name_and_keeps_upstreams_build
     assert set(node) == {"container_name", "build", "devices", "labels"}
     assert "context" not in node["build"]
     variables = set(re.findall(r"\$\{(\w+)", (FOLDER / "compose.yaml").read_text()))
-    assert variables == {
-        "GPU_OVERLAY",
-        "NVIDIA_CONTAINER_TOOLKIT_VERSION",
-        "GPU_CLUSTERS_IMAGE",
-        "NODE_MTU",
-    }
+    known = {"GPU_OVERLAY", "NVIDIA_CONTAINER_TOOLKIT_VERSION", "GPU_CLUSTERS_IMAGE", "NODE_MTU"}
+    assert variables == known
     # A variable that is missing ends the call and is not taken for nothing.
     assert len(variables) == len(set(re.findall(r"\$\{(\w+):\?\}", str(stated))))
 
@@ -69,26 +70,14 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / "usernetes-gpus.service"
     text = (FOLDER / unit.name).read_text()
     unit.write_text(re.sub(r"ExecStart=\S+", f"ExecStart={program}", text))
-    done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(unit)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr.replace(str(unit), "")) == (0, "")
+    code, said = run("systemd-analyze", "verify", "--man=no", str(unit))
+    assert (code, said.replace(str(unit), "")) == (0, "")
 
 
 def test_scripts_are_a_shells_whole_with_what_is_sent_before_them() -> None:
     before = (SCRIPTS / "scripts/environment.sh").read_text()
     for file in sorted((SCRIPTS / "scripts").glob("*.sh")):
-        done = subprocess.run(
-            ["sh", "-n"],
-            input=before + file.read_text(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (file.name, done.returncode, done.stderr) == (file.name, 0, "")
+        assert run("sh", "-n", text=before + file.read_text()) == (0, ""), file.name
 
 
 def test_variables_are_words_of_one_line() -> None:
@@ -99,12 +88,10 @@ def test_rootless_nodes_of_tests_have_the_scripts_of_our_overlay_as_its_dockerfi
     tmp_path: Path,
 ) -> None:
     made = layer(tmp_path)
-    dockerfile = Path(__file__).parents[2] / "gpuclusters/usernetes/overlay/Dockerfile.gpu"
-    placed = [
-        line.split() for line in dockerfile.read_text().splitlines() if line.startswith("COPY")
-    ]
+    lines = (FOLDER / "Dockerfile.gpu").read_text().splitlines()
+    placed = [line.split() for line in lines if line.startswith("COPY")]
     assert placed
     for _, _, mode, name, place in placed:
         copy = made / place.lstrip("/")
-        assert copy.read_bytes() == (dockerfile.parent / name).read_bytes()
+        assert copy.read_bytes() == (FOLDER / name).read_bytes()
         assert f"{copy.stat().st_mode & 0o7777:04o}" == mode.removeprefix("--chmod=")
