@@ -72,7 +72,11 @@ def test_an_agent_that_is_as_declared_has_no_difference() -> None:
     ("live", "config", "says"),
     [
         (running(owner="other/hgx-01"), AGENT, ["RKE2 on it belongs to other/hgx-01"]),
-        (running(version="v1.34.1+rke2r1"), AGENT, [f"RKE2 is v1.34.1+rke2r1 instead of {VERSION}"]),
+        (
+            running(version="v1.34.1+rke2r1"),
+            AGENT,
+            [f"RKE2 is v1.34.1+rke2r1 instead of {VERSION}"],
+        ),
         (running(active={}), AGENT, ["rke2-agent does not run"]),
         (running(), {**AGENT, "selinux": True}, ["selinux is true instead of false"]),
         (

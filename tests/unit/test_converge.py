@@ -10,7 +10,7 @@ from tests.fixtures.waiting import Waiting
 
 
 class Machine:
-    """Parts that are broken, each repaired by the step of its name; `stays` not at the first so many times."""
+    """Parts that are broken, each repaired by the step of its name; `stays`: so many times in vain."""
 
     target = "hgx-01"
 

@@ -83,7 +83,11 @@ def _certificate(expires: str) -> str | None:
     live = LiveHost(clock=1795392000, expires=expires)  # 2026-11-23
     problems = [one.problem for one in decide.certificate(Role.AGENT, live)]
     assert len(problems) < 2
-    return _told(*problems, "end on 2026-12-31, in 38 days", "ended on 2026-11-01") if problems else None
+    return (
+        _told(*problems, "end on 2026-12-31, in 38 days", "ended on 2026-11-01")
+        if problems
+        else None
+    )
 
 
 ASKED: Mapping[str, Callable[..., Any]] = {

@@ -87,9 +87,7 @@ def joined(of: UsernetesNodeInputs, **changes: Any) -> LiveNode:
 
 def node(**changes: Any) -> ClusterNode:
     annotations = {"flannel.alpha.coreos.com/public-ip-overwrite": IP}
-    right = ClusterNode(
-        ready=True, version="v1.37.0", annotations=annotations, external_ips=(IP,)
-    )
+    right = ClusterNode(ready=True, version="v1.37.0", annotations=annotations, external_ips=(IP,))
     return dataclasses.replace(right, **changes)
 
 
