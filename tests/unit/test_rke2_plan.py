@@ -1,6 +1,7 @@
 """From the section of an rke2 cluster to what its components are given."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from gpuclusters.config.rke2_machines import (
     system,
 )
 from gpuclusters.config.stack import ClusterType, StackConfig, parse
+from gpuclusters.gpu_operator.keys import at
 from gpuclusters.gpu_operator.objects import with_configs
 from gpuclusters.proof.checks import Level
 from gpuclusters.rke2 import host_config, releases
@@ -27,6 +29,7 @@ from gpuclusters.rke2.host_config import Cni
 from gpuclusters.rke2.releases import Role
 from tests.unit.config.documents import base, patched
 
+OPERATOR = yaml.safe_load(Path(__file__).with_name("rke2_operator.yaml").read_text())
 BASE = base(ClusterType.RKE2)
 
 
@@ -76,17 +79,8 @@ def test_containers_have_one_driver_and_hosts_none() -> None:
     made = config(driver={"source": "operator"}, operating_system="ubuntu-24.04")
     assert all(one.driver is None for one in machines(made))
     assert container_driver(made) is not None
-    assert plan.operator_values(made)["driver"] == {
-        "enabled": True,
-        "version": "580.173.02",
-        "kernelModuleType": "auto",
-    }
     assert "nvcr.io/nvidia/driver:580.173.02-ubuntu24.04" in plan.images(made)
     assert [system(made, one) for one in made.pools] == ["ubuntu-24.04"] * 2
-    # One that cannot choose its modules is told.
-    driver = {"source": "operator", "version": "535.309.01"}
-    old = config(operator={"version": "v26.3.3"}, driver=driver)
-    assert plan.operator_values(old)["driver"]["kernelModuleType"] == "open"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +127,6 @@ def test_slices_of_one_profile_are_called_gpus() -> None:
         "g1": "all-1g.10gb",
         "g2": "all-disabled",
     }
-    assert plan.operator_values(made)["mig"] == {"strategy": "single"}
     assert plan.operator_configs(made) == {}
 
 
@@ -194,39 +187,22 @@ def test_mps_is_another_kind_of_the_same_configuration() -> None:
     assert list(shared["sharing"]) == ["mps"]
 
 
-def test_operands_and_workers_tolerate_the_pools_taints() -> None:
-    made = config(pools=[pool("a", "g1"), pool("b", "g2", taints=["team=ml:NoExecute"])])
+@pytest.mark.parametrize("case", OPERATOR.values(), ids=OPERATOR)
+def test_what_the_operators_chart_is_told(case: dict[str, Any]) -> None:
+    made = config(**case["section"])
     found = plan.operator_values(made)
-    ours = {"key": "team", "operator": "Equal", "value": "ml", "effect": "NoExecute"}
-    assert ours in found["daemonsets"]["tolerations"]
-    assert ours in found["node-feature-discovery"]["worker"]["tolerations"]
-    assert "tolerations" not in found["operator"]
-    assert plan.proof_arguments(made, Level.L0)["tolerations"] == ["team"]
-
-
-def test_the_operator_itself_tolerates_what_every_node_has() -> None:
-    taints = ["nvidia.com/gpu=present:NoSchedule"]
-    other = pool("b", "g2", taints=["team:NoSchedule"])
-    made = config(pools=[pool("a", "g1", taints=taints), other])
-    ours = {"key": "team", "operator": "Exists", "effect": "NoSchedule"}
-    found = plan.operator_values(made)
-    assert ours in found["operator"]["tolerations"]
-    assert ours in found["node-feature-discovery"]["master"]["tolerations"]
+    for key, told in case.get("told", {}).items():
+        assert at(found, key) == told
+    for key, one in case.get("among", {}).items():
+        assert one in at(found, key)
+    tolerated = plan.proof_arguments(made, Level.L0)["tolerations"]
+    assert tolerated == case.get("proof", tolerated)
 
 
 def test_servers_with_gpus_are_reached_by_the_operands() -> None:
     made = config(pools=[pool("a", "g1"), {**pool("b", "g2"), "nodes": ["g2", "s3"]}])
     keys = [one["key"] for one in plan.operator_values(made)["daemonsets"]["tolerations"]]
     assert "CriticalAddonsOnly" in keys
-
-
-def test_values_of_your_own_are_above_the_derived_ones() -> None:
-    values = {"dcgmExporter": {"resources": {"limits": {"memory": "1Gi"}}}}
-    found = plan.operator_values(config(operator={"values": values}))
-    assert found["dcgmExporter"]["resources"] == {"limits": {"memory": "1Gi"}}
-    assert found["toolkit"] == {
-        "env": [{"name": "CONTAINERD_SOCKET", "value": releases.CONTAINERD_SOCKET}]
-    }
 
 
 def test_metrics_scrape_the_exporter_and_keep_what_they_are_told() -> None:
