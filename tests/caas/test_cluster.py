@@ -63,18 +63,16 @@ async def server(handler: Handler) -> AsyncIterator[Cluster]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host, port = runner.addresses[0][:2]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kubeconfig"
-        path.write_text(yaml.safe_dump(kubeconfig(f"http://{host}:{port}")))
-        try:
-            async with Cluster(path) as cluster:
-                yield cluster
-        finally:
-            await runner.cleanup()
+    try:
+        async with cluster_at(f"http://{host}:{port}") as cluster:
+            yield cluster
+    finally:
+        await runner.cleanup()
 
 
-def kubeconfig(url: str) -> dict[str, Any]:
-    return {
+@asynccontextmanager
+async def cluster_at(url: str) -> AsyncIterator[Cluster]:
+    document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "a",
@@ -82,6 +80,11 @@ def kubeconfig(url: str) -> dict[str, Any]:
         "clusters": [{"name": "a", "cluster": {"server": url}}],
         "users": [{"name": "a", "user": {"token": "a-token"}}],
     }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kubeconfig"
+        path.write_text(yaml.safe_dump(document))
+        async with Cluster(path) as cluster:
+            yield cluster
 
 
 def said(status: int, **headers: str) -> web.Response:
@@ -135,62 +138,67 @@ async def test_a_creation_is_repeated_only_if_the_server_has_not_begun_it(
 @in_loop
 async def test_a_server_that_is_not_there_is_named(closed_port: int) -> None:
     url = f"http://127.0.0.1:{closed_port}"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kubeconfig"
-        path.write_text(yaml.safe_dump(kubeconfig(url)))
-        async with Cluster(path) as cluster:
-            with pytest.raises(ClusterError, match=f"{url} did not") as failed:
-                await cluster.get(CONFIG, "a", "n")
-            assert (failed.value.status, failed.value.reason) == (0, "Unreachable")
+    async with cluster_at(url) as cluster:
+        with pytest.raises(ClusterError, match=f"{url} did not") as failed:
+            await cluster.get(CONFIG, "a", "n")
+        assert (failed.value.status, failed.value.reason) == (0, "Unreachable")
 
 
-def test_a_kubeconfig_that_is_none_is_named_without_its_content(tmp_path: Path) -> None:
+@in_loop
+async def test_a_kubeconfig_that_is_none_is_named_without_its_content(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text("current-context: nowhere\nsecret: top-secret\n")
 
-    async def work() -> None:
+    with pytest.raises(ClusterError, match="cannot be used") as failed:
         async with Cluster(path):
             raise AssertionError("unreachable")
-
-    with pytest.raises(ClusterError, match="cannot be used") as failed:
-        asyncio.run(work())
     assert str(path) in str(failed.value)
     assert "top-secret" not in str(failed.value)
 
 
-def test_after_the_watch_was_broken_it_begins_anew() -> None:
+def item(name: str, version: int, **more: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": str(version), "uid": name}, **more}
+
+
+def listed(*items: dict[str, Any], version: int = 9) -> web.Response:
+    return web.json_response({"metadata": {"resourceVersion": str(version)}, "items": items})
+
+
+async def streamed(request: web.Request, kind: str, body: dict[str, Any]) -> web.StreamResponse:
+    """A watch with one event."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    await response.write(json.dumps({"type": kind, "object": body}).encode() + b"\n")
+    return response
+
+
+async def watched(answer: Handler, kind: ObjectKind, *ends: str) -> list[tuple[str, str]]:
+    """What a watch says until it has said these, one after the other."""
+    async with server(answer) as cluster, asyncio.timeout(PATIENCE_SECONDS):
+        async with aclosing(cluster.watch(kind)) as stream:
+            return [seen for end in ends for seen in await until(stream, end)]
+
+
+@in_loop
+async def test_after_the_watch_was_broken_it_begins_anew() -> None:
     """The server forgets old versions (410) while `a` goes, `b` changes and `c` comes."""
     lists = 0
-
-    def item(name: str, version: str) -> dict[str, Any]:
-        return {"metadata": {"name": name, "resourceVersion": version, "uid": name}}
 
     async def answer(request: web.Request) -> web.StreamResponse:
         nonlocal lists
         if "watch" not in request.query:
             lists += 1
-            items = [item("a", "1"), item("b", "2")] if lists == 1 else [item("b", "5")]
-            items += [] if lists == 1 else [item("c", "6")]
-            return web.json_response({"metadata": {"resourceVersion": "9"}, "items": items})
-        response = web.StreamResponse()
-        await response.prepare(request)
+            first, later = [item("a", 1), item("b", 2)], [item("b", 5), item("c", 6)]
+            return listed(*(first if lists == 1 else later))
         if lists == 1:
-            body = {"code": 410, "message": "too old resource version", "reason": "Expired"}
-            await response.write(json.dumps({"type": "ERROR", "object": body}).encode() + b"\n")
-            return response
-        long = item("d", "10") | {"data": "x" * 3_000_000}  # longer than any buffer
-        await response.write(json.dumps({"type": "ADDED", "object": long}).encode() + b"\n")
+            expired = {"code": 410, "message": "too old resource version", "reason": "Expired"}
+            return await streamed(request, "ERROR", expired)
+        # Longer than any buffer.
+        response = await streamed(request, "ADDED", item("d", 10, data="x" * 3_000_000))
         await asyncio.sleep(3600)
         return response
 
-    async def work() -> list[tuple[str, str]]:
-        async with server(answer) as cluster, asyncio.timeout(PATIENCE_SECONDS):
-            stream = cluster.watch(CONFIG)
-            async with aclosing(stream):
-                seen = await until(stream, "SYNC")
-                return seen + await until(stream, "SYNC") + await until(stream, "ADDED")
-
-    assert asyncio.run(work()) == [
+    assert await watched(answer, CONFIG, "SYNC", "SYNC", "ADDED") == [
         ("ADDED", "a"),
         ("ADDED", "b"),
         ("SYNC", ""),
@@ -207,29 +215,21 @@ async def test_a_watch_goes_on_when_the_server_comes_back() -> None:
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
-            body: dict[str, Any] = {"metadata": {"resourceVersion": "3"}, "items": []}
-            return web.json_response(body)
+            return listed(version=3)
         watches.append(request.query["resourceVersion"])
         if len(watches) == 2:
             return said(503)
-        response = web.StreamResponse()
-        await response.prepare(request)
-        version = str(3 + len(watches))
-        event = {"metadata": {"name": "x", "resourceVersion": version, "uid": "x"}}
-        await response.write(json.dumps({"type": "ADDED", "object": event}).encode() + b"\n")
+        response = await streamed(request, "ADDED", item("x", 3 + len(watches)))
         assert request.transport
         request.transport.abort()
         return response
 
-    async with server(answer) as cluster, asyncio.timeout(PATIENCE_SECONDS):
-        stream = cluster.watch(CONFIG)
-        async with aclosing(stream):
-            for _ in range(2):
-                await until(stream, "ADDED")
+    await watched(answer, CONFIG, "ADDED", "ADDED")
     assert watches == ["3", "4", "3"]
 
 
-def test_a_kind_that_does_not_exist_yet_has_no_objects_until_it_does() -> None:
+@in_loop
+async def test_a_kind_that_does_not_exist_yet_has_no_objects_until_it_does() -> None:
     lists = 0
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -239,13 +239,7 @@ def test_a_kind_that_does_not_exist_yet_has_no_objects_until_it_does() -> None:
         lists += 1
         if lists < 3:
             return web.Response(status=404, text="404 page not found\n")
-        item = {"metadata": {"name": "a", "resourceVersion": "1", "uid": "a"}}
-        return web.json_response({"metadata": {"resourceVersion": "2"}, "items": [item]})
+        return listed(item("a", 1))
 
-    async def work() -> list[tuple[str, str]]:
-        async with server(answer) as cluster, asyncio.timeout(PATIENCE_SECONDS):
-            stream = cluster.watch(UNKNOWN)
-            async with aclosing(stream):
-                return await until(stream, "SYNC") + await until(stream, "ADDED")
-
-    assert asyncio.run(work()) == [("SYNC", ""), ("SYNC", ""), ("ADDED", "a")]
+    seen = await watched(answer, UNKNOWN, "SYNC", "ADDED")
+    assert seen == [("SYNC", ""), ("SYNC", ""), ("ADDED", "a")]
