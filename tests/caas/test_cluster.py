@@ -92,14 +92,23 @@ def said(status: int, **headers: str) -> web.Response:
     return web.Response(status=status, text=body, headers=headers)
 
 
-@pytest.mark.parametrize("first", [429, 503, 504, None])
+@pytest.mark.parametrize(
+    ("verb", "first", "calls"),
+    [
+        *(("apply", first, 2) for first in (429, 503, 504, None)),
+        *(("create", first, 1) for first in (503, 500, 403)),
+        ("create", 429, 2),
+    ],
+)
 @in_loop
-async def test_what_may_be_done_twice_is_repeated(first: int | None) -> None:
-    calls: list[str] = []
+async def test_only_what_may_be_done_twice_or_was_not_begun_is_repeated(
+    verb: str, first: int | None, calls: int
+) -> None:
+    asked: list[str] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        calls.append(request.headers["Authorization"])
-        if len(calls) > 1:
+        asked.append(request.headers["Authorization"])
+        if len(asked) > 1:
             return web.json_response({"metadata": {"name": "a"}})
         if first is None:  # the connection breaks after the request was taken
             assert request.transport
@@ -108,31 +117,15 @@ async def test_what_may_be_done_twice_is_repeated(first: int | None) -> None:
         return said(first, **{"Retry-After": "0"})
 
     async with server(answer) as cluster:
-        applied = await cluster.apply(CONFIG, config("n", "a"), manager="m")
-        assert applied["metadata"]["name"] == "a"
-    assert calls == ["Bearer a-token"] * 2
-
-
-@pytest.mark.parametrize(("status", "calls"), [(429, 2), (503, 1), (500, 1), (403, 1)])
-@in_loop
-async def test_a_creation_is_repeated_only_if_the_server_has_not_begun_it(
-    status: int, calls: int
-) -> None:
-    asked = 0
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        nonlocal asked
-        asked += 1
-        return said(status, **{"Retry-After": "0"}) if asked == 1 else web.json_response({})
-
-    async with server(answer) as cluster:
+        how = {"manager": "m"} if verb == "apply" else {}
+        call = getattr(cluster, verb)(CONFIG, config("n", "a"), **how)
         if calls == 2:
-            await cluster.create(CONFIG, config("n", "a"))
-            return
-        with pytest.raises(ClusterError, match="not now") as refused:
-            await cluster.create(CONFIG, config("n", "a"))
-        assert (refused.value.status, refused.value.reason) == (status, "Busy")
-    assert asked == calls
+            assert (await call)["metadata"]["name"] == "a"
+        else:
+            with pytest.raises(ClusterError, match="not now") as refused:
+                await call
+            assert (refused.value.status, refused.value.reason) == (first, "Busy")
+    assert asked == ["Bearer a-token"] * calls
 
 
 @in_loop

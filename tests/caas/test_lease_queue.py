@@ -9,12 +9,12 @@ import pytest
 
 from caas.controllers import leases
 from caas.controllers.leases import LeaseQueue
-from gpuclusters.container_api.container import LEASE_GATE
 from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease.model import Holder
 from gpuclusters.lease.placement import BoardView, Grant
-from gpuclusters.tenancy.isolation import TENANT_LABEL
 from tests.caas.loops import QuickLoop, in_loop
+from tests.caas.pods import contained
+from tests.fixtures.tenancies import GPU
 
 LOOK_SECONDS = 0.02
 LOOKS = 5
@@ -40,7 +40,7 @@ def test_a_queue_over_gpus_that_never_stop_changing_leaves_most_of_the_time_to_o
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=loop.time))
         recorder: Any = None
-        queue = Timed({}, lambda _: None, recorder, "nvidia.com/pgpu")
+        queue = Timed({}, lambda _: None, recorder, GPU)
         running = asyncio.create_task(queue.run())
         while queue.looks < LOOKS:
             queue.look()
@@ -54,7 +54,6 @@ def test_a_queue_over_gpus_that_never_stop_changing_leaves_most_of_the_time_to_o
         runner.run(story())
 
 
-PGPU = "nvidia.com/pgpu"
 MODULES = frozenset(range(1, 9))
 
 
@@ -84,19 +83,9 @@ class Silent:
 
 
 def pod(uid: str, size: int) -> dict[str, Any]:
-    return {
-        "metadata": {
-            "uid": uid,
-            "name": uid,
-            "namespace": "tenant-acme",
-            "labels": {TENANT_LABEL: "acme"},
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-        },
-        "spec": {
-            "schedulingGates": [{"name": LEASE_GATE}],
-            "containers": [{"resources": {"limits": {PGPU: str(size)}}}],
-        },
-    }
+    body = contained("acme", uid, size)
+    body["metadata"] |= {"uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return body
 
 
 @in_loop
@@ -105,12 +94,12 @@ async def test_gpus_that_are_being_granted_are_not_free_and_no_board_is_cut_by_t
     ready = {"type": "Ready", "status": "True", "observedGeneration": 1}
     tenancy = {
         "metadata": {"generation": 1},
-        "spec": {"namespace": "tenant-acme"},
+        "spec": {"namespace": "acme"},
         "status": {"conditions": [ready]},
     }
     host: Any = SlowHost()
     recorder: Any = Silent()
-    queue = LeaseQueue({"hgx-01": host}, lambda _: tenancy, recorder, PGPU)
+    queue = LeaseQueue({"hgx-01": host}, lambda _: tenancy, recorder, GPU)
     running = asyncio.create_task(queue.run())
     async with asyncio.timeout(120):
         for uid, size in (("a", 2), ("b", 1), ("c", 4), ("d", 1)):

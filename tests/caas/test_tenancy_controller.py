@@ -12,6 +12,7 @@ from caas.controllers import tenancy, tenancy_children
 from caas.controllers.tenancy import BEGUN_AT_ONCE
 from gpuclusters.tenancy.isolation import POLICY, TENANT_LABEL
 from lab import control_plane
+from tests.caas.pods import contained
 from tests.fixtures.accounts import MERGE, ProgramAccounts
 from tests.fixtures.control_plane import KubeCluster, start_cluster, stop_cluster
 from tests.fixtures.tenancies import (
@@ -19,7 +20,6 @@ from tests.fixtures.tenancies import (
     LEASES,
     ON_DEMAND,
     PREFIX,
-    RUNTIME,
     TENANCIES,
     Operator,
     Request,
@@ -293,46 +293,17 @@ def test_a_namespace_of_somebody_else_is_not_touched(tenants: Tenants, operator:
     assert "deletionTimestamp" not in (tenants.request.get(core(name)) or {})["metadata"]
 
 
-def pod(gpus: bool = False) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "work"},
-        "spec": {
-            "runtimeClassName": RUNTIME,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 1,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "registry.example.com/cuda:1",
-                    "imagePullPolicy": "Always",
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
-                }
-            ],
-        },
-    }
-
-
 def test_a_deletion_ends_the_pods_and_the_namespace(tenants: Tenants, operator: Operator) -> None:
     name = tenants.make()
     tenants.ready(name)
     # A pod that takes its time: a finalizer holds it.
-    held = pod()
+    held = contained(name, "work")
     held["metadata"]["finalizers"] = ["example.com/hold"]
     status, answer = tenants.request("POST", core(name, "/pods"), held)
     assert status == 201, answer["message"]
     tenants.delete(name)
     tenants.says(name, "Ready", "1 pods are ending")
-    another = pod()
-    another["metadata"]["name"] = "late"
-    status, answer = tenants.request("POST", core(name, "/pods"), another)
+    status, answer = tenants.request("POST", core(name, "/pods"), contained(name, "late"))
     assert status == 403
     assert "exceeded quota" in answer["message"]
     tenants.request.merge(core(name, "/pods/work"), {"metadata": {"finalizers": None}})
@@ -387,7 +358,7 @@ def test_the_rights_that_the_stack_gives_are_enough(
         eventually(
             lambda: network_rules(tenants, name) == ["isolate", "allow-dns", "deny-api-server"]
         )
-        status, answer = tenants.request("POST", core(name, "/pods"), pod())
+        status, answer = tenants.request("POST", core(name, "/pods"), contained(name))
         assert status == 201, answer["message"]
         tenants.delete(name)
         eventually(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
