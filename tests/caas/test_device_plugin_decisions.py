@@ -82,21 +82,22 @@ def test_a_gpu_is_healthy_on_its_way_to_a_pod_and_unhealthy_on_its_way_back() ->
     }
 
 
-def test_a_gpu_without_a_lease_is_unhealthy() -> None:
-    assert 1 not in healthy(board(DeviceView("11", 1, None)))
+STRANGER, OWN = PodName("t-b", "x"), PodName("t-a", "p3")
 
 
-def test_leases_that_cannot_be_read_leave_only_allocated_gpus_healthy() -> None:
-    here = board(*leased(3, allocated=True), *leased(4), stale=True)
-    assert healthy(here) == {1, 3}
-
-
-def test_a_gpu_that_the_kubelet_lists_for_another_pod_is_unhealthy() -> None:
-    stranger = {"11": {PodName("t-b", "other")}}
-    assert 1 not in healthy(board(listed=stranger))
-    assert 1 not in healthy(board(*leased(3, allocated=True), listed=stranger))
-    own = {"11": {PodName("t-a", "p3")}}
-    assert 1 in healthy(board(*leased(3, allocated=True), listed=own))
+@pytest.mark.parametrize(
+    ("here", "expected"),
+    [
+        (board(DeviceView("11", 1, None)), set(range(2, 9))),
+        (board(*leased(3, allocated=True), *leased(4), stale=True), {1, 3}),
+        (board(listed={"11": {STRANGER}}), set(range(2, 9))),
+        (board(*leased(3, allocated=True), listed={"11": {STRANGER}}), set(range(2, 9))),
+        (board(*leased(3, allocated=True), listed={"11": {OWN}}), set(range(1, 9))),
+    ],
+    ids=["no lease", "leases cannot be read", "listed for one", "listed for another", "its own"],
+)
+def test_gpus_are_healthy_where_lease_and_kubelet_agree(here: Board, expected: set[int]) -> None:
+    assert healthy(here) == expected
 
 
 def test_the_group_that_waits_is_preferred_and_given_whole() -> None:
@@ -122,82 +123,80 @@ def test_without_a_waiting_group_the_choice_breaks_the_least() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "asked", "words"),
+    ("here", "asked", "words"),
     [
-        (leased(3), ["11"], "leased GPUs 1, 3 together, not 1"),
-        (leased(3), ["11", "12"], "is Free, not leased"),
-        (leased(1), ["11", "12"], "leased GPUs 1, 2, 3, 4 together"),
-        ([*leased(3), *leased(4)], ["11", "12", "13", "14"], "leased to several pods"),
-        (leased(3, allocated=True), ["11", "13"], "allocated to pod t-a/p3 already"),
-        (leased(3, admitted=False), ["11", "13"], "not let go"),
-        ([], ["99"], "no GPU 99"),
-        ([], [], "at least one"),
-        (leased(3), ["11", "13", "11"], "each GPU once"),
-        ([DeviceView("11", 1, None)], ["11"], "has no lease"),
-        ([device(1, Phase.QUARANTINED)], ["11"], "is Quarantined"),
+        (board(*leased(3)), ["11"], "leased GPUs 1, 3 together, not 1"),
+        (board(*leased(3)), ["11", "12"], "is Free, not leased"),
+        (board(*leased(1)), ["11", "12"], "leased GPUs 1, 2, 3, 4 together"),
+        (board(*leased(3), *leased(4)), ["11", "12", "13", "14"], "leased to several pods"),
+        (board(*leased(3, allocated=True)), ["11", "13"], "allocated to pod t-a/p3 already"),
+        (board(*leased(3, admitted=False)), ["11", "13"], "not let go"),
+        (board(), ["99"], "no GPU 99"),
+        (board(), [], "at least one"),
+        (board(*leased(3)), ["11", "13", "11"], "each GPU once"),
+        (board(DeviceView("11", 1, None)), ["11"], "has no lease"),
+        (board(device(1, Phase.QUARANTINED)), ["11"], "is Quarantined"),
+        (board(*leased(3), listed={"13": {STRANGER}}), ["11", "13"], "still with pod t-b/x"),
+        (board(*leased(3), stale=True), ["11", "13"], "cannot be read"),
     ],
 )
 def test_anything_but_the_leased_group_is_refused(
-    changed: list[DeviceView], asked: list[str], words: str
+    here: Board, asked: list[str], words: str
 ) -> None:
-    answer = decide(board(*changed), asked)
+    answer = decide(here, asked)
     assert isinstance(answer, Refusal)
     assert words in answer.message
 
 
-def test_a_gpu_that_another_pod_still_has_is_not_given() -> None:
-    answer = decide(board(*leased(3), listed={"13": {PodName("t-b", "x")}}), ["11", "13"])
-    assert isinstance(answer, Refusal)
-    assert "still with pod t-b/x" in answer.message
+ENDED = device(1, Phase.RELEASING, holder(7, allocated=True))
+CLOSED = device(1, Phase.QUARANTINED, holder(7, allocated=True))
+MARKED = device(1, Phase.QUARANTINED, marked=True)
 
 
-def test_stale_leases_give_nothing() -> None:
-    answer = decide(board(*leased(3), stale=True), ["11", "13"])
-    assert isinstance(answer, Refusal)
-    assert "cannot be read" in answer.message
-
-
-def test_an_ended_pod_is_over_when_the_kubelet_lists_it_no_more() -> None:
-    held = holder(7, allocated=True)
-    view = device(1, Phase.RELEASING, held)
-    listed = {"11": {PodName("t-a", "p7")}}
-    assert not [*reconcile(board(view, listed=listed), ())]
-    assert not [*reconcile(board(view), {"11"})]
-    assert [*reconcile(board(view), ())] == [Correction(Action.CLEAR, view)]
-    quarantined = device(1, Phase.QUARANTINED, held)
-    assert [*reconcile(board(quarantined), ())] == [Correction(Action.CLEAR, quarantined)]
-
-
-def test_a_running_pod_keeps_its_gpus_whatever_the_kubelet_lists() -> None:
-    assert not [*reconcile(board(*leased(3, allocated=True)), ())]
-
-
-def test_a_disagreement_is_found_and_its_end_too() -> None:
-    stranger = PodName("t-b", "x")
-    free = device(1)
-    assert [*reconcile(board(free, listed={"11": {stranger}}), ())] == [
-        Correction(Action.DISAGREE, free, stranger)
-    ]
-    marked = device(1, marked=True)
-    assert not [*reconcile(board(marked), ())], "the lease controller has not acted on it yet"
-    closed = device(1, Phase.QUARANTINED, marked=True)
-    assert [*reconcile(board(closed), ())] == [Correction(Action.AGREE, closed)]
-
-
-def test_a_releasing_gpu_that_another_pod_has_is_not_cleared() -> None:
-    view = device(1, Phase.RELEASING, holder(7, allocated=True))
-    stranger = PodName("t-b", "x")
-    assert [*reconcile(board(view, listed={"11": {stranger}}), ())] == [
-        Correction(Action.DISAGREE, view, stranger)
-    ]
-
-
-def test_a_gpu_that_the_kubelet_gave_to_the_leases_own_pod_is_marked() -> None:
-    one, three = leased(3)
-    own = PodName("t-a", "p3")
-    assert [*reconcile(board(one, three, listed={"11": {own}}), ())] == [
-        Correction(Action.ADOPT, one)
-    ]
+@pytest.mark.parametrize(
+    ("here", "unseen", "found"),
+    [
+        (board(ENDED, listed={"11": {PodName("t-a", "p7")}}), (), []),
+        (board(ENDED), {"11"}, []),
+        (board(ENDED), (), [Correction(Action.CLEAR, ENDED)]),
+        (board(CLOSED), (), [Correction(Action.CLEAR, CLOSED)]),
+        (
+            board(ENDED, listed={"11": {STRANGER}}),
+            (),
+            [Correction(Action.DISAGREE, ENDED, STRANGER)],
+        ),
+        (board(*leased(3, allocated=True)), (), []),
+        (
+            board(listed={"11": {STRANGER}}),
+            (),
+            [Correction(Action.DISAGREE, device(1), STRANGER)],
+        ),
+        # The lease controller has not acted on it yet.
+        (board(device(1, marked=True)), (), []),
+        (board(MARKED), (), [Correction(Action.AGREE, MARKED)]),
+        (
+            board(*leased(3), listed={"11": {OWN}}),
+            (),
+            [Correction(Action.ADOPT, leased(3)[0])],
+        ),
+    ],
+    ids=[
+        "still listed",
+        "just given",
+        "over",
+        "over and closed",
+        "given to another",
+        "running",
+        "free and given",
+        "marked",
+        "marked and closed",
+        "given to its pod",
+    ],
+)
+def test_what_the_kubelet_lists_corrects_the_leases(
+    here: Board, unseen: Collection[str], found: list[Correction]
+) -> None:
+    assert [*reconcile(here, unseen)] == found
 
 
 @st.composite

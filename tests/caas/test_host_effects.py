@@ -52,6 +52,11 @@ HOST = Host(
 ENTRIES = frozenset({(1, 1, Phase.ACTIVATING), (3, 1, Phase.ACTIVATING)})
 
 
+UP: Any = ActivatePartition(3, ENTRIES)  # type: ignore[arg-type]
+DOWN = DeactivatePartition(3)
+GIVE_BACK = Unfence(frozenset({3, 1}))
+
+
 class Machine:
     """Remembers what it was told, and ends each program as said."""
 
@@ -84,20 +89,13 @@ def done(machine: Machine, effect: Effect) -> Outcome:
 
 def test_a_lease_marks_its_gpus_before_it_waits_for_the_lock() -> None:
     machine = Machine()
-    effect: Any = ActivatePartition(3, ENTRIES)  # type: ignore[arg-type]
-    assert done(machine, effect) == Succeeded(effect)
+    assert done(machine, UP) == Succeeded(UP)
     marking, activating, giving_back = machine.told
     assert marking == ["mkdir", "-p", mark(PCI[1]), mark(PCI[3])]
     assert activating[0] == "flock"
     assert LOCK in activating
     assert activating[-2:] == ["-a", "3"]
     assert giving_back == ["rm", "-rf", withheld(PCI[1]), withheld(PCI[3])]
-
-
-def test_without_its_marks_a_lease_activates_nothing() -> None:
-    machine = Machine(mkdir=1)
-    assert isinstance(done(machine, ActivatePartition(3, ENTRIES)), Failed)  # type: ignore[arg-type]
-    assert [command[0] for command in machine.told] == ["mkdir"]
 
 
 def test_a_partition_that_nobody_leases_gets_no_mark() -> None:
@@ -108,7 +106,32 @@ def test_a_partition_that_nobody_leases_gets_no_mark() -> None:
 
 
 @pytest.mark.parametrize(
-    "effect", [ActivatePartition(3, frozenset()), DeactivatePartition(3)], ids=["up", "down"]
+    ("codes", "effect", "told"),
+    [
+        ({"mkdir": 1}, UP, ["mkdir"]),
+        ({"flock": 254}, UP, ["mkdir", "flock"]),
+        ({"rm": 1}, UP, ["mkdir", "flock", "rm"]),
+        ({"mkdir": 1}, DOWN, ["mkdir"]),
+        ({"flock": 1}, Withhold((1, 2, Phase.RESETTING)), ["flock"]),
+        ({"rm": 1}, GIVE_BACK, ["rm"]),
+    ],
+)
+def test_after_a_step_that_fails_none_follows(
+    codes: dict[str, int], effect: Effect, told: list[str]
+) -> None:
+    machine = Machine(**codes)
+    assert isinstance(done(machine, effect), Failed)
+    assert [command[0] for command in machine.told] == told
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        ActivatePartition(3, frozenset()),
+        DOWN,
+        Withhold((1, 2, Phase.RESETTING)),
+        Withhold((1, 2, Phase.QUARANTINED)),
+    ],
 )
 def test_while_the_layout_is_being_changed_a_partition_waits(effect: Effect) -> None:
     outcome = done(Machine(flock=LOCKED), effect)
@@ -133,38 +156,20 @@ def test_a_gpu_is_withheld_with_the_lock_so_that_nobody_has_looked_before(phase:
     sort = quarantined if phase is Phase.QUARANTINED else withheld
     assert marking[marking.index(LOCK) + 1 :] == ["mkdir", "-p", sort(PCI[1])]
     assert sort(PCI[1]).startswith(WITHHELD)
-    assert done(Machine(flock=LOCKED), effect) == Failed(
-        effect, "h: the layout is just being changed"
-    )
-    assert isinstance(done(Machine(flock=1), effect), Failed)
 
 
 def test_all_gpus_of_a_partition_are_withheld_before_it_goes_down() -> None:
     machine = Machine()
-    effect = DeactivatePartition(3)
-    assert done(machine, effect) == Succeeded(effect)
+    assert done(machine, DOWN) == Succeeded(DOWN)
     marking, deactivating = machine.told
     assert marking == ["mkdir", "-p", withheld(PCI[1]), withheld(PCI[3])]
     assert deactivating[-2:] == ["-d", "3"]
-    unmarked = Machine(mkdir=1)
-    assert isinstance(done(unmarked, effect), Failed)
-    assert [command[0] for command in unmarked.told] == ["mkdir"]
-
-
-def test_a_partition_counts_as_active_when_its_gpus_are_given_back() -> None:
-    effect: Any = ActivatePartition(3, ENTRIES)  # type: ignore[arg-type]
-    assert isinstance(done(Machine(rm=1), effect), Failed)
-    machine = Machine(flock=254)
-    assert isinstance(done(machine, effect), Failed)
-    assert [command[0] for command in machine.told] == ["mkdir", "flock"]
 
 
 def test_free_gpus_are_given_back_where_no_partition_is_kept_active() -> None:
     machine = Machine()
-    effect = Unfence(frozenset({3, 1}))
-    assert done(machine, effect) == Succeeded(effect)
+    assert done(machine, GIVE_BACK) == Succeeded(GIVE_BACK)
     assert machine.told == [["rm", "-rf", withheld(PCI[1]), withheld(PCI[3])]]
-    assert isinstance(done(Machine(rm=1), effect), Failed)
 
 
 class Board(Machine):
@@ -241,41 +246,46 @@ def test_clearing_resets_first_and_one_tool_runs_per_gpu() -> None:
 
 
 LOG = "2026-11-21,20:00:00.123 INFO     "
-CLEAR = ClearMemory(1, 1)
+CLEAR, KNOBS = ClearMemory(1, 1), ReadKnobs(1, 1)
+TIMED_OUT = "gpu.error.GpuPollTimeout: GPU 0000:b8:00.0 Timed out polling memory_clear_finished"
+STATED = ("ECC is enabled", "MIG mode is disabled", "CC mode is off")
 
 
-def test_exit_code_zero_counts_for_nothing_beside_an_error_line() -> None:
-    done = Done(0, "", "2026-11-21,20:00:00.123 ERROR    Cannot reset the GPU with SBR as ...\n")
-    assert judged(CLEAR, done) == Refused(CLEAR, "Cannot reset the GPU with SBR as ...")
+@pytest.mark.parametrize(
+    ("effect", "log", "outcome"),
+    [
+        (
+            CLEAR,
+            "2026-11-21,20:00:00.123 ERROR    Cannot reset the GPU with SBR as ...",
+            Refused(CLEAR, "Cannot reset the GPU with SBR as ..."),
+        ),
+        (CLEAR, f"{LOG}Selected GPU 0000:0f:00.0 H100", Succeeded(CLEAR)),
+        (
+            KNOBS,
+            "\n".join(f"{LOG}GPU 0000:0f:00.0 H100 {line}" for line in STATED),
+            Succeeded(KNOBS, {"ecc": "enabled", "mig": "disabled", "cc": "off"}),
+        ),
+    ],
+    ids=["an error line beside code 0", "no error line", "knobs"],
+)
+def test_what_the_tool_says_in_its_log_is_the_verdict(
+    effect: Effect, log: str, outcome: Outcome
+) -> None:
+    assert judged(effect, Done(0, "", f"{log}\n")) == outcome
 
 
-def test_success_is_exit_code_zero_and_no_error_line() -> None:
-    done = Done(0, "", f"{LOG}Selected GPU 0000:0f:00.0 H100\n")
-    assert judged(CLEAR, done) == Succeeded(CLEAR)
-
-
-def test_what_the_tool_says_of_a_gpu_when_it_breaks_off_is_a_verdict() -> None:
-    traceback = (
-        "Traceback (most recent call last):\n"
-        "gpu.error.GpuPollTimeout: GPU 0000:b8:00.0 Timed out polling memory_clear_finished\n"
-    )
-    said = judged(CLEAR, Done(1, "", traceback))
-    assert isinstance(said, Refused)
-    assert "memory_clear_finished" in said.message
-
-
-def test_a_tool_that_did_not_run_gives_no_verdict() -> None:
-    missing = Done(127, "", "sudo: nvidia_gpu_tools.py: command not found\n")
-    locked = Done(1, "", "")  # another one holds the lock
-    for done in (missing, locked):
-        assert isinstance(judged(CLEAR, done), Failed)
-
-
-def test_knobs_are_what_the_log_states() -> None:
-    said = "".join(
-        f"{LOG}GPU 0000:0f:00.0 H100 {line}\n"
-        for line in ("ECC is enabled", "MIG mode is disabled", "CC mode is off")
-    )
-    read = ReadKnobs(1, 1)
-    knobs = {"ecc": "enabled", "mig": "disabled", "cc": "off"}
-    assert judged(read, Done(0, "", said)) == Succeeded(read, knobs)
+@pytest.mark.parametrize(
+    ("code", "log", "kind", "said"),
+    [
+        (1, f"Traceback (most recent call last):\n{TIMED_OUT}\n", Refused, "memory_clear_finished"),
+        (127, "sudo: nvidia_gpu_tools.py: command not found\n", Failed, ""),
+        (1, "", Failed, ""),
+    ],
+    ids=["it breaks off", "it is not there", "another one holds the lock"],
+)
+def test_a_tool_that_did_not_run_gives_no_verdict_and_one_that_broke_off_does(
+    code: int, log: str, kind: type[Failed | Refused], said: str
+) -> None:
+    outcome = judged(CLEAR, Done(code, "", log))
+    assert isinstance(outcome, kind)
+    assert said in outcome.message

@@ -19,14 +19,12 @@ from caas.controllers import leases, tenancy_children
 from caas.controllers.lease_host import Effects
 from caas.controllers.tenancy import TenancyController
 from caas.settings import Host, Settings
-from gpuclusters.container_api.container import LEASE_GATE
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.board import Effect, Orders, Outcome
 from gpuclusters.lease.model import EDGES, GPU_LEASE, Phase
 from gpuclusters.tenancy import admission as admission_policy
 from gpuclusters.tenancy import isolation, objects
 from gpuclusters.tenancy import proof as tenancy_proof
-from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import TENANCY, TenancySpec, tenancy_object
 from gpuclusters.tenancy.programs import Accounts
 from gpuclusters.tenancy.proof import PROVEN_POLICIES
@@ -34,6 +32,7 @@ from tests.caas.fakecluster import Body, FakeCluster, Server
 from tests.caas.fakehost import GOLDEN, FakeHosts
 from tests.caas.leasekit import settings_of
 from tests.caas.loops import Life, LivingLoop
+from tests.caas.pods import contained
 
 PAIR = (1, 3)
 PATIENCE_SECONDS = 120.0
@@ -131,13 +130,7 @@ class LeaseWorld:
         node = self.server.create(objects.NODE, _object(objects.NODE, "h"))
         there = {"type": "Ready", "status": "True"}
         _status(self.server, objects.NODE, node, {"conditions": [there]})
-        pod = _object(objects.POD, "c-1", "acme", {TENANT_LABEL: "acme"})
-        limits = {"limits": {"nvidia.com/pgpu": "2"}}
-        pod["spec"] = {
-            "schedulingGates": [{"name": LEASE_GATE}],
-            "containers": [{"name": "main", "resources": limits}],
-        }
-        self.server.create(objects.POD, pod)
+        self.server.create(objects.POD, contained("acme", "c-1", 2))
 
     async def controller(self) -> None:
         cluster: Any = FakeCluster(self.server)
@@ -321,12 +314,8 @@ def _two_gpus() -> Settings:
     return settings.model_copy(update={"hosts": (host,)})
 
 
-def _object(
-    kind: ObjectKind, name: str, namespace: str = "", labels: dict[str, str] | None = None
-) -> Body:
-    metadata = {"name": name, "labels": labels or {}}
-    if namespace:
-        metadata["namespace"] = namespace
+def _object(kind: ObjectKind, name: str) -> Body:
+    metadata = {"name": name, "labels": {}}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
 
 

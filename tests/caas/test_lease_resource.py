@@ -1,8 +1,7 @@
 """What the API server itself refuses about GPULeases, whoever writes."""
 
-import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,6 +26,7 @@ HOLDER = {
     "partition": 7,
     "gpus": [1],
 }
+HELD = HOLDER | {"admitted": True, "allocated": True}
 
 Body = dict[str, Any]
 
@@ -50,93 +50,78 @@ async def to(cluster: Cluster, body: Body, phase: str, **changes: Any) -> Body:
     return await cluster.replace_status(GPU_LEASE, {**body, "status": kept})
 
 
-async def free(cluster: Cluster, body: Body) -> Body:
-    """Through the cycle, as the machine goes."""
-    body = await to(cluster, body, "Scrubbing")
-    body = await to(cluster, body, "Verifying")
-    return await to(cluster, body, "Free", conditions=PROOFS)
+Step = tuple[str, dict[str, Any]]
+"""A phase, and what else is written with it."""
+
+FREE: list[Step] = [("Scrubbing", {}), ("Verifying", {}), ("Free", {"conditions": PROOFS})]
+LEASED: list[Step] = [
+    *FREE,
+    ("Reserved", {"holder": HOLDER}),
+    ("Activating", {}),
+    ("Leased", {"holder": HOLDER | {"admitted": True}}),
+]
+RELEASING: list[Step] = [*LEASED, ("Leased", {"holder": HELD}), ("Releasing", {})]
+SCRUBBED: Step = ("Scrubbing", {"lastTenant": "acme"})
 
 
-async def leased(cluster: Cluster, body: Body) -> Body:
-    body = await free(cluster, body)
-    body = await to(cluster, body, "Reserved", holder=HOLDER)
-    body = await to(cluster, body, "Activating")
-    return await to(cluster, body, "Leased", holder=HOLDER | {"admitted": True})
-
-
-async def quarantined(cluster: Cluster, body: Body) -> Body:
-    return await to(cluster, body, "Quarantined", reason="Test")
-
-
-async def scrubbed_after_acme(cluster: Cluster, body: Body) -> Body:
-    return await to(cluster, body, "Scrubbing", lastTenant="acme")
-
-
-async def verified_after_acme(cluster: Cluster, body: Body) -> Body:
-    return await to(cluster, await scrubbed_after_acme(cluster, body), "Verifying")
-
-
-async def same(_cluster: Cluster, body: Body) -> Body:
+async def through(cluster: Cluster, body: Body, steps: Iterable[Step]) -> Body:
+    """The cycle, as the machine goes."""
+    for phase, changes in steps:
+        body = await to(cluster, body, phase, **changes)
     return body
 
 
-Prepare = Callable[[Cluster, Body], Awaitable[Body]]
-
-REFUSED: dict[str, tuple[Prepare, str, dict[str, Any], str]] = {
-    "a phase is not skipped": (same, "Verifying", {}, "none is skipped"),
-    "free needs a proof": (same, "Free", {}, "none is skipped"),
-    "a free GPU is not leased at once": (free, "Leased", {"holder": HOLDER}, "none is skipped"),
-    "reserved has a holder": (free, "Reserved", {}, "has a holder"),
-    "free has no holder": (free, "Free", {"holder": HOLDER}, "has a holder"),
-    "quarantine has a reason": (same, "Quarantined", {}, "has a reason"),
-    "a cycle is not made up": (same, "Resetting", {"cycle": 2}, "counts the entries"),
-    "quarantine does not end by itself": (quarantined, "Resetting", {"cycle": 2}, "recheck"),
+REFUSED: dict[str, tuple[list[Step], Step, str]] = {
+    "a phase is not skipped": ([], ("Verifying", {}), "none is skipped"),
+    "free needs a proof": ([], ("Free", {}), "none is skipped"),
+    "a free GPU is not leased at once": (FREE, ("Leased", {"holder": HOLDER}), "none is skipped"),
+    "reserved has a holder": (FREE, ("Reserved", {}), "has a holder"),
+    "free has no holder": (FREE, ("Free", {"holder": HOLDER}), "has a holder"),
+    "quarantine has a reason": ([], ("Quarantined", {}), "has a reason"),
+    "a cycle is not made up": ([], ("Resetting", {"cycle": 2}), "counts the entries"),
+    "quarantine does not end by itself": (
+        [("Quarantined", {"reason": "Test"})],
+        ("Resetting", {"cycle": 2}),
+        "recheck",
+    ),
     "quarantine does not end in free": (
-        quarantined,
-        "Free",
-        {"conditions": PROOFS},
+        [("Quarantined", {"reason": "Test"})],
+        ("Free", {"conditions": PROOFS}),
         "none is skipped",
     ),
     "a holder is not replaced": (
-        leased,
-        "Leased",
-        {"holder": HOLDER | {"podUid": "u-2"}},
+        LEASED,
+        ("Leased", {"holder": HOLDER | {"podUid": "u-2"}}),
         "only through Free",
     ),
     "nothing is allocated that is not admitted": (
-        free,
-        "Reserved",
-        {"holder": HOLDER | {"allocated": True}},
+        FREE,
+        ("Reserved", {"holder": HOLDER | {"allocated": True}}),
         "allocated to an admitted pod",
     ),
     "a pod is not let go before its lease": (
-        free,
-        "Reserved",
-        {"holder": HOLDER | {"admitted": True}},
+        FREE,
+        ("Reserved", {"holder": HOLDER | {"admitted": True}}),
         "when its GPU is leased",
     ),
     "the last tenant is not forgotten before the GPU is free": (
-        scrubbed_after_acme,
-        "Verifying",
-        {"lastTenant": None},
+        [SCRUBBED],
+        ("Verifying", {"lastTenant": None}),
         "named until it is free",
     ),
     "the last tenant is not exchanged": (
-        scrubbed_after_acme,
-        "Verifying",
-        {"lastTenant": "globex"},
+        [SCRUBBED],
+        ("Verifying", {"lastTenant": "globex"}),
         "named until it is free",
     ),
     "a free GPU has no last tenant": (
-        verified_after_acme,
-        "Free",
-        {"conditions": PROOFS},
+        [SCRUBBED, ("Verifying", {})],
+        ("Free", {"conditions": PROOFS}),
         "named until it is free",
     ),
     "holder.gpus names the GPU": (
-        free,
-        "Reserved",
-        {"holder": HOLDER | {"gpus": [2]}},
+        FREE,
+        ("Reserved", {"holder": HOLDER | {"gpus": [2]}}),
         "names the GPU itself",
     ),
 }
@@ -147,9 +132,9 @@ REFUSED: dict[str, tuple[Prepare, str, dict[str, Any], str]] = {
 async def test_the_server_refuses_what_the_machine_would_never_write(
     kube_api: KubeCluster, case: str
 ) -> None:
-    prepare, phase, changes, said = REFUSED[case]
+    before, (phase, changes), said = REFUSED[case]
     async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
-        body = await prepare(cluster, body)
+        body = await through(cluster, body, before)
         with pytest.raises(ClusterError, match=said):
             await to(cluster, body, phase, **changes)
 
@@ -157,14 +142,10 @@ async def test_the_server_refuses_what_the_machine_would_never_write(
 @in_loop
 async def test_a_gpu_that_the_kubelet_still_lists_is_not_reset(kube_api: KubeCluster) -> None:
     async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
-        body = await leased(cluster, body)
-        held = HOLDER | {"admitted": True, "allocated": True}
-        body = await to(cluster, body, "Leased", holder=held)
-        body = await to(cluster, body, "Releasing")
+        body = await through(cluster, body, RELEASING)
         with pytest.raises(ClusterError, match="after the kubelet has let it go"):
             await to(cluster, body, "Resetting", cycle=2, holder=None)
-        let_go = HOLDER | {"admitted": True, "allocated": False}
-        body = await to(cluster, body, "Releasing", holder=let_go)
+        body = await to(cluster, body, "Releasing", holder=HELD | {"allocated": False})
         body = await to(cluster, body, "Resetting", cycle=2, holder=None)
         assert body["status"]["phase"] == Phase.RESETTING
 
@@ -174,14 +155,11 @@ async def test_quarantine_keeps_a_holder_that_was_admitted_and_admits_none(
     kube_api: KubeCluster,
 ) -> None:
     async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
-        body = await leased(cluster, body)
-        held = HOLDER | {"admitted": True, "allocated": True}
-        body = await to(cluster, body, "Leased", holder=held)
-        body = await to(cluster, body, "Releasing")
+        body = await through(cluster, body, RELEASING)
         timed_out = {"reason": "ReleaseTimedOut", "lastTenant": "acme"}
-        body = await to(cluster, body, "Quarantined", holder=held, **timed_out)
+        body = await to(cluster, body, "Quarantined", holder=HELD, **timed_out)
         # As the device plugin writes it, and the machine afterwards.
-        let_go = held | {"allocated": False}
+        let_go = HELD | {"allocated": False}
         body = await to(cluster, body, "Quarantined", holder=let_go)
         body = await to(cluster, body, "Quarantined", holder=None)
         assert body["status"]["lastTenant"] == "acme"
@@ -198,8 +176,7 @@ async def test_which_gpu_a_lease_is_of_cannot_be_changed_or_misnamed(kube_api: K
         other = {**body, "metadata": {"name": f"{body['spec']['node']}-gpu2"}}
         with pytest.raises(ClusterError, match="is named"):
             await cluster.create(GPU_LEASE, other)
-        with contextlib.suppress(KeyError):
-            del other["status"]
+        other.pop("status", None)
         stolen = {**other, "metadata": {"name": f"x-{name}"}}
         with pytest.raises(ClusterError, match="is named"):
             await cluster.create(GPU_LEASE, stolen)
