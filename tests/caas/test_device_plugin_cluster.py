@@ -13,21 +13,21 @@ import psutil
 import pytest
 
 from components.caas.system import RULES
-from gpuclusters.fabric.table import TABLES, Baseboard
-from gpuclusters.lease.model import GPULeaseSpec, crd, lease_object
+from gpuclusters.lease.model import crd
 from lab import tools
 from lab.control_plane.kube import KubeApi
 from lab.kubelet import reachable
+from tests.caas.leasekit import settings_of
+from tests.caas.leasesteps import HOLDER, drive, new_lease, shown
+from tests.caas.test_device_plugin_allocation import HOST, TABLE
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE, Kubelets, KubeletStandIn
+from tests.fixtures.tenancies import LEASES
 from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
 
 RESOURCE = "nvidia.com/pgpu"
-TABLE = TABLES[Baseboard.HGX_H100]
-LEASES = "/apis/gpu-clusters.dev/v1alpha1/gpuleases"
-SINCE = "2026-11-21T10:00:00Z"
 GATE = "gpu-clusters.dev/lease"
 
 
@@ -61,39 +61,21 @@ class Host:
 
     def move(self, module: int, *phases: str, **more: Any) -> None:
         """Let a GPU go through phases, as the API server allows it."""
-        for phase in phases:
-            # The plugin writes too.
-            eventually(lambda phase=phase: self._write(module, phase, more))
-
-    def _write(self, module: int, phase: str, more: dict[str, Any]) -> bool:
-        lease = self.lease(module)
-        status = {**lease.get("status", {"cycle": 1}), "phase": phase, "since": SINCE, **more}
-        if phase not in ("Reserved", "Activating", "Leased", "Releasing"):
-            status.pop("holder", None)
-        path = f"{LEASES}/{self.name}-gpu{module}/status"
-        done, answer = self.api.request("PUT", path, {**lease, "status": status})
-        assert done in (200, 409), answer
-        return done == 200
+        drive(self.api.get, self.api.request, f"{self.name}-gpu{module}", *phases, **more)
 
     def free(self, module: int) -> None:
-        shown = [
-            {"type": kind, "status": "True", "reason": "Done", "lastTransitionTime": SINCE}
-            for kind in ("ResetDone", "MemoryCleared")
-        ]
-        self.move(module, "Resetting", "Scrubbing", "Verifying", "Free", conditions=shown)
+        cycle = ("Resetting", "Scrubbing", "Verifying", "Free")
+        self.move(module, *cycle, conditions=shown("ResetDone", "MemoryCleared"))
 
-    def grant(self, partition: int, pod: str, *, admitted: bool = True) -> None:
+    def grant(self, partition: int, pod: str) -> None:
         """Lease a partition to a pod, as the lease controller does."""
         gpus = list(TABLE.partition(partition).modules)
-        holder = {
-            "tenant": "a", "namespace": self.namespace, "pod": pod,
-            "podUid": self.pod(pod)["metadata"]["uid"], "container": pod,
-            "partition": partition, "gpus": gpus, "admitted": False, "allocated": False,
-        }  # fmt: skip
+        uid = self.pod(pod)["metadata"]["uid"]
+        named = {"namespace": self.namespace, "pod": pod, "podUid": uid, "container": pod}
+        holder = {**HOLDER, **named, "partition": partition, "gpus": gpus}
         for module in gpus:
             self.move(module, "Reserved", "Activating", "Leased", holder=holder)
-            if admitted:
-                self.move(module, "Leased", holder={**holder, "admitted": True})
+            self.move(module, "Leased", holder={**holder, "admitted": True})
 
     def request(self, pod: str, gpus: int) -> None:
         """A pod that waits behind the gate."""
@@ -176,24 +158,9 @@ class Host:
 
 
 def settings(host: str) -> str:
-    gpus = [
-        {"module": module, "pci": f"0000:{module:02x}:00.0", "device": str(10 + module)}
-        for module in range(1, 9)
-    ]
-    return json.dumps(
-        {
-            "cluster": "test",
-            "runtimeClass": "none",
-            "api": {"issuer": "https://issuer.example"},
-            "hosts": [
-                {
-                    "name": host, "address": "127.0.0.1", "user": "u", "hostKey": "k",
-                    "baseboard": "hgx-h100", "gpus": gpus,
-                    "partitions": [p.id for p in TABLE.partitions], "fabricManager": "127.0.0.1",
-                }
-            ],
-        }
-    )  # fmt: skip
+    hosts = (HOST.model_copy(update={"name": host}),)
+    stated = settings_of([(host, None)]).model_copy(update={"hosts": hosts})
+    return json.dumps(stated.model_dump(mode="json", by_alias=True))
 
 
 def plugin_pod(node: str) -> dict[str, Any]:
@@ -244,9 +211,7 @@ def host(kube_api: KubeCluster, namespace: str, kubelets: Kubelets) -> Iterator[
         api.apply(crd())
         eventually(lambda: api.request("GET", LEASES)[0] == 200)
         for module in range(1, 9):
-            pci, device = f"0000:{module:02x}:00.0", str(10 + module)
-            spec = GPULeaseSpec(node=host.name, module=module, pci=pci, device=device)
-            host.post(LEASES, lease_object(spec))
+            new_lease(api.request, host.name, module)
             host.free(module)
         role = f"device-plugin-{namespace}"
         rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": role}}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ from typing import Any
 import pytest
 
 from gpuclusters.container_api import container
-from gpuclusters.lease.model import GPULeaseSpec, lease_object
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.programs import Program
+from tests.caas.leasesteps import EVIDENCE, HOLDER, drive, new_lease, shown
 from tests.caas.pods import contained
 from tests.fixtures.accounts import Account, ProgramAccounts
 from tests.fixtures.control_plane import KubeCluster
@@ -42,7 +43,6 @@ pytestmark = pytest.mark.lab
 DRY = "?dryRun=All"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1"
 ENFORCE = "pod-security.kubernetes.io/enforce"
-SINCE = "2026-11-21T00:00:00Z"
 every_way = pytest.mark.parametrize("every_right", [False, True], ids=["token", "every right"])
 
 
@@ -501,28 +501,24 @@ def test_a_binding_that_somebody_changed_or_deleted_is_put_back(
     name = tenants.make()
     place = f"{BINDINGS}/namespaces/{name}/rolebindings"
     mine = f"{place}/gpu-clusters-tenant-controllers"
+    theirs = f"{place}/gpu-clusters-tenant-api"
+
+    def live(part: str) -> str:
+        return json.dumps((tenants.request.get(theirs) or {}).get(part))
+
     with running(kube_api, tenants.prefix, accounts.controllers.kubeconfig(tmp_path)):
         tenants.ready(name)
         assert tenants.request("DELETE", mine)[0] == 200
         eventually(lambda: tenants.request.get(mine), what="the repair of the binding")
-        theirs = f"{place}/gpu-clusters-tenant-api"
         tenants.request.merge(theirs, {"subjects": [account_of("default", name)]})
 
-        def repaired() -> bool:
-            live = tenants.request.get(theirs)
-            return live is not None and live["subjects"][0]["name"] == "api"
-
-        eventually(repaired, what="the repair of the subjects")
+        eventually(lambda: '"name": "api"' in live("subjects"), what="the repair of the subjects")
         assert tenants.request("DELETE", theirs)[0] == 200
         other = bound("view", account_of("default", name))
         other["metadata"] = {"name": "gpu-clusters-tenant-api", "labels": {TENANT_LABEL: name}}
         tenants.request("POST", place, other)
 
-        def right() -> bool:
-            live = tenants.request.get(theirs)
-            return live is not None and live["roleRef"]["name"] == "gpu-clusters-tenant-api"
-
-        eventually(right, what="the repair of the role")
+        eventually(lambda: "gpu-clusters-tenant-api" in live("roleRef"), "the repair of the role")
 
 
 @dataclass(frozen=True)
@@ -549,13 +545,7 @@ class Leased:
 
     def lead(self, name: str, *phases: str, **more: Any) -> None:
         """Through these phases, as the controllers do it."""
-        for phase in phases:
-
-            def change(status: Status, phase: str = phase) -> None:
-                status.update(phase=phase, **more)
-
-            status, text = self.write(self.accounts.controllers, name, change)
-            assert status == 200, text
+        drive(self.accounts.request.get, self.accounts.controllers, name, *phases, **more)
 
     def allocated(self, name: str) -> bool:
         return bool(self.lease(name)["status"]["holder"]["allocated"])
@@ -568,14 +558,9 @@ Status = dict[str, Any]
 def leased(accounts: ProgramAccounts) -> Iterator[Leased]:
     request, token = accounts.request, secrets.token_hex(4)
     nodes = [f"accounts-{token}-{n}" for n in (1, 2)]
-    for node in nodes:
-        spec = GPULeaseSpec(node=node, module=1, pci="0000:01:00.0", device="1")
-        status, made = request("POST", LEASES, lease_object(spec))
-        assert status == 201, made
-        made["status"] = {"phase": "Resetting", "since": SINCE, "cycle": 1}
-        status, said = accounts.controllers("PUT", f"{LEASES}/{node}-gpu1/status", made)
-        assert status == 200, said
-    own, other = (f"{node}-gpu1" for node in nodes)
+    own, other = (new_lease(request, node) for node in nodes)
+    for name in (own, other):
+        drive(request.get, accounts.controllers, name, "Resetting")
     plugin = accounts.device_plugin(nodes[0])
     yield Leased(accounts, plugin, own, other)
     for name in (own, other):
@@ -583,25 +568,14 @@ def leased(accounts: ProgramAccounts) -> Iterator[Leased]:
     request("DELETE", namespaced("gpu-clusters-device-plugin", f"/pods/plugin-{nodes[0]}"))
 
 
-def shown(*kinds: str) -> list[dict[str, str]]:
-    return [
-        {"type": kind, "status": "True", "reason": "Done", "lastTransitionTime": SINCE}
-        for kind in kinds
-    ]
-
-
-EVIDENCE = ("PartitionActive", "ResetDone", "MemoryCleared", "FirmwareVerified")
-HOLDER = {
-    "tenant": "acme", "namespace": "tenant-acme", "pod": "work", "podUid": "1", "container": "c-1",
-    "partition": 3, "gpus": [1], "admitted": True, "allocated": False,
-}  # fmt: skip
+LET_GO = {**HOLDER, "admitted": True}
 
 
 def to_leased(leased: Leased, name: str) -> None:
     leased.lead(name, "Scrubbing", "Verifying", conditions=shown(*EVIDENCE[1:]))
     leased.lead(name, "Free")
-    leased.lead(name, "Reserved", "Activating", holder={**HOLDER, "admitted": False})
-    leased.lead(name, "Leased", holder=HOLDER)
+    leased.lead(name, "Reserved", "Activating", holder=HOLDER)
+    leased.lead(name, "Leased", holder=LET_GO)
 
 
 def marks(status: Status) -> None:
@@ -696,14 +670,14 @@ def test_a_device_plugin_forges_nothing(leased: Leased, every_right: bool) -> No
 def test_a_device_plugin_does_not_change_the_holder(leased: Leased, every_right: bool) -> None:
     to_leased(leased, leased.own)
     others = {"tenant": "globex"}, {"admitted": False}, {"podUid": "2"}, {"container": "c-2"}
-    for holder in (*({**HOLDER, **other} for other in others), None):
+    for holder in (*({**LET_GO, **other} for other in others), None):
 
         def forge(status: Status, holder: dict[str, Any] | None = holder) -> None:
             status["holder"] = holder
 
         status, text = leased.write(leased.plugin, leased.own, forge, every_right=every_right)
         assert status in (403, 422), text
-        assert leased.lease(leased.own)["status"]["holder"] == HOLDER
+        assert leased.lease(leased.own)["status"]["holder"] == LET_GO
 
 
 @pytest.mark.attack(

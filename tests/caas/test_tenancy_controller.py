@@ -12,6 +12,7 @@ from caas.controllers import tenancy, tenancy_children
 from caas.controllers.tenancy import BEGUN_AT_ONCE
 from gpuclusters.tenancy.isolation import POLICY, TENANT_LABEL
 from lab import control_plane
+from tests.caas.leasesteps import EVIDENCE, HOLDER, drive, new_lease, shown
 from tests.caas.pods import contained
 from tests.fixtures.accounts import MERGE, ProgramAccounts
 from tests.fixtures.control_plane import KubeCluster, start_cluster, stop_cluster
@@ -82,61 +83,43 @@ def test_a_tenancy_becomes_ready_when_everything_is_enforced(
     assert network_rules(tenants, name) == ["isolate", "allow-dns", "allow-nfs", "deny-api-server"]
 
 
-Break = Callable[[Request, str], None]
-
-
-def merged(path: str, patch: dict[str, Any]) -> Break:
-    return lambda request, name: request.merge(path.format(name), patch)
-
-
-def deleted(path: str) -> Break:
-    def delete(request: Request, name: str) -> None:
-        assert request("DELETE", path.format(name))[0] == 200
-
-    return delete
-
-
+QUOTA, ACCOUNT = core("{}", "/resourcequotas/tenant"), core("{}", "/serviceaccounts/default")
+ENFORCE = "pod-security.kubernetes.io/enforce"
 OPEN = [{"toEntities": ["all"]}]
-DRIFT: dict[str, tuple[Break, str, Callable[[Any], bool]]] = {
+DRIFT: dict[str, tuple[str, dict[str, Any] | None, Callable[[Any], bool]]] = {
     "the tenant's label taken away": (
-        merged(core("{}"), {"metadata": {"labels": {TENANT_LABEL: None}}}),
         core("{}"),
+        {"metadata": {"labels": {TENANT_LABEL: None}}},
         lambda o: TENANT_LABEL in o["metadata"]["labels"],
     ),
     "Pod Security lowered": (
-        merged(
-            core("{}"),
-            {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}},
-        ),
         core("{}"),
-        lambda o: o["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted",
+        {"metadata": {"labels": {ENFORCE: "privileged"}}},
+        lambda o: o["metadata"]["labels"][ENFORCE] == "restricted",
     ),
     "quota narrowed to some pods": (
-        merged(core("{}", "/resourcequotas/tenant"), {"spec": {"hard": {"count/pods": "1"}}}),
-        core("{}", "/resourcequotas/tenant"),
+        QUOTA,
+        {"spec": {"hard": {"count/pods": "1"}}},
         lambda o: "count/pods" not in o["spec"]["hard"],
     ),
-    "quota deleted": (
-        deleted(core("{}", "/resourcequotas/tenant")),
-        core("{}", "/resourcequotas/tenant"),
-        lambda o: bool(o["spec"]["hard"]),
-    ),
+    "quota deleted": (QUOTA, None, lambda o: bool(o["spec"]["hard"])),
     "account opened": (
-        merged(core("{}", "/serviceaccounts/default"), {"automountServiceAccountToken": True}),
-        core("{}", "/serviceaccounts/default"),
+        ACCOUNT,
+        {"automountServiceAccountToken": True},
         lambda o: o["automountServiceAccountToken"] is False,
     ),
     "policy widened": (
-        merged(policy("{}"), {"specs": [{"endpointSelector": {}, "egress": OPEN}]}),
         policy("{}"),
+        {"specs": [{"endpointSelector": {}, "egress": OPEN}]},
         lambda o: all(rule.get("egress") != OPEN for rule in o["specs"]),
     ),
     "policy unlabelled and widened": (
-        merged(policy("{}"), {"metadata": {"labels": None}, "spec": {"egress": OPEN}}),
         policy("{}"),
+        {"metadata": {"labels": None}, "spec": {"egress": OPEN}},
         lambda o: "spec" not in o and TENANT_LABEL in o["metadata"]["labels"],
     ),
 }
+"""What is written over an object, or None to delete it, and how it is when it was put back."""
 
 
 def test_whatever_is_changed_or_deleted_by_hand_is_put_back(
@@ -144,11 +127,15 @@ def test_whatever_is_changed_or_deleted_by_hand_is_put_back(
 ) -> None:
     name = tenants.make()
     tenants.ready(name)
-    for what, (spoil, path, sound) in DRIFT.items():
-        spoil(tenants.request, name)
+    for what, (template, patch, sound) in DRIFT.items():
+        path = template.format(name)
+        if patch is None:
+            assert tenants.request("DELETE", path)[0] == 200
+        else:
+            tenants.request.merge(path, patch)
 
         def restored(path: str = path, sound: Callable[[Any], bool] = sound) -> bool:
-            found = tenants.request.get(path.format(name))
+            found = tenants.request.get(path)
             return bool(found) and sound(found)
 
         eventually(restored, what=f"{what}: its repair")
@@ -400,68 +387,35 @@ def test_more_tenancies_than_are_begun_at_once_all_become_ready(
     assert homes == {True}
 
 
-HOLDER = {
-    "namespace": "x",
-    "pod": "work",
-    "podUid": "1",
-    "container": "",
-    "partition": 3,
-    "gpus": [1],
-}
-
-
-def lease(request: Request, name: str, **status: Any) -> None:
-    found = request.get(f"{LEASES}/{name}")
-    assert found
-    found["status"] = {**found.get("status", {}), **status}
-    if status.get("holder") is None:
-        found["status"].pop("holder", None)
-    if found["status"].get("phase") == "Free":
-        found["status"].pop("lastTenant", None)
-    code, answer = request("PUT", f"{LEASES}/{name}/status", found)
-    assert code == 200, answer["message"]
-
-
 def test_a_deletion_waits_until_the_tenants_gpus_are_scrubbed(
     lease_api: Request, tenants: Tenants, operator: Operator
 ) -> None:
     name = tenants.make()
     tenants.ready(name)
-    gpu = f"{name}-gpu1"
-    since = "2026-11-21T00:00:00Z"
-    shown = [
-        {"type": kind, "status": "True", "reason": "Done", "lastTransitionTime": since}
-        for kind in ("ResetDone", "MemoryCleared", "FirmwareVerified")
-    ]
-    body = {
-        "apiVersion": "gpu-clusters.dev/v1alpha1",
-        "kind": "GPULease",
-        "metadata": {"name": gpu},
-        "spec": {"node": name, "module": 1, "pci": "0000:01:00.0", "device": "1"},
-    }
-    assert lease_api("POST", LEASES, body)[0] == 201
+    gpu = new_lease(lease_api, name)
+
+    def goes(*phases: str, **more: Any) -> None:
+        drive(lease_api.get, lease_api, gpu, *phases, **more)
+
+    scrubbed = {"conditions": shown(*EVIDENCE[1:])}
     try:
-        lease(lease_api, gpu, phase="Resetting", since=since, cycle=1)
-        lease(lease_api, gpu, phase="Scrubbing")
-        lease(lease_api, gpu, phase="Verifying")
-        lease(lease_api, gpu, phase="Free", conditions=shown)
-        holder = {**HOLDER, "tenant": name}
-        for phase in ("Reserved", "Activating", "Leased"):
-            lease(lease_api, gpu, phase=phase, holder=holder)
+        goes("Resetting", "Scrubbing", "Verifying")
+        goes("Free", **scrubbed)
+        goes("Reserved", "Activating", "Leased", holder={**HOLDER, "tenant": name})
         tenants.delete(name)
         tenants.says(name, "Ready", f"GPUs are not yet scrubbed: {gpu} (Leased)")
-        lease(lease_api, gpu, phase="Releasing", holder=holder)
+        goes("Releasing")
         tenants.says(name, "Ready", f"{gpu} (Releasing)")
-        lease(lease_api, gpu, phase="Resetting", cycle=2, conditions=[], lastTenant=name)
+        goes("Resetting", cycle=2, conditions=[], lastTenant=name)
         tenants.says(name, "Ready", f"{gpu} (Resetting)")
-        lease(lease_api, gpu, phase="Scrubbing")
+        goes("Scrubbing")
         found = tenants.says(name, "Ready", f"{gpu} (Scrubbing)")
         assert found["reason"] == "LeasesNotScrubbed"
         home = tenants.request.get(core(name))
         assert home
         assert "deletionTimestamp" not in home["metadata"]
-        lease(lease_api, gpu, phase="Verifying")
-        lease(lease_api, gpu, phase="Free", conditions=shown)
+        goes("Verifying")
+        goes("Free", **scrubbed)
         eventually(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
     finally:
         lease_api("DELETE", f"{LEASES}/{gpu}")
