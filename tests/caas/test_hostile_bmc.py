@@ -285,48 +285,46 @@ def test_a_bmc_that_never_answers_is_silent_and_not_slow(tmp_path: Path) -> None
     assert "does not answer: no answer in time" in said
 
 
+def _text(text: bytes) -> Prepare:
+    return first(f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text)
+
+
+def _item_says(**said: Any) -> Prepare:
+    def prepare(bmc: HostileBmc) -> None:
+        bmc.answers[INVENTORY] = page([GPU])
+        bmc.answers[f"{INVENTORY}/{GPU}"] = {"Id": GPU, "Version": GOOD} | said
+
+    return prepare
+
+
 @pytest.mark.attack(
     by="a BMC",
     tries="answers in other types, other shapes, or for another item",
     stopped_by="each is refused, and the GPU is quarantined",
 )
 @pytest.mark.parametrize(
-    "body",
+    "prepare",
     [
-        [],
-        "text",
-        {},
-        page([GPU]) | {"Members": None},
-        page([GPU]) | {"Members": {"0": 1}},
-        page([GPU]) | {"Members": [None]},
-        page([GPU]) | {"Members": [{"@odata.id": 5}]},
-        page([GPU]) | {"Members": [{"@odata.id": "/"}]},
-        page([GPU]) | {"Members": [{"@odata.id": "https://[::1/x"}]},
-        page([GPU], count="1"),
-        page([GPU], count=True),
-        page([GPU], next=None),
-        page([GPU], next=5),
-        page([GPU], next="https://[oops"),
+        *map(_text, (b"", b"{", b"[" * 100_000, b"\xff\xfe", b"<html>")),
+        *(first(document(body)) for body in ([], "text", {})),
+        *(
+            first(document(page([GPU]) | {"Members": members}))
+            for members in (
+                None,
+                {"0": 1},
+                [None],
+                [{"@odata.id": 5}],
+                [{"@odata.id": "/"}],
+                [{"@odata.id": "https://[::1/x"}],
+            )
+        ),
+        *(first(document(page([GPU], count=count))) for count in ("1", True)),
+        *(first(document(page([GPU], next=link))) for link in (None, 5, "https://[oops")),
+        *(_item_says(Version=version) for version in (5, [GOOD])),
+        *(_item_says(Id=name) for name in (None, OTHER)),
     ],
 )
-def test_wrong_types_are_refused(tmp_path: Path, body: Any) -> None:
-    ended(read(tmp_path, first(document(body))), board.Refused, "InventoryMalformed")
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b"[" * 100_000, b"\xff\xfe", b"<html>"])
-def test_what_is_no_json_is_refused(tmp_path: Path, text: bytes) -> None:
-    answer = f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text
-    ended(read(tmp_path, first(answer)), board.Refused, "InventoryMalformed")
-
-
-@pytest.mark.parametrize("said", [{"Version": 5}, {"Version": [GOOD]}, {"Id": None}, {"Id": OTHER}])
-def test_an_item_answers_for_itself_with_a_version_in_text(
-    tmp_path: Path, said: dict[str, Any]
-) -> None:
-    def prepare(bmc: HostileBmc) -> None:
-        bmc.answers[INVENTORY] = page([GPU])
-        bmc.answers[f"{INVENTORY}/{GPU}"] = {"Id": GPU, "Version": GOOD} | said
-
+def test_wrong_types_and_what_is_no_json_are_refused(tmp_path: Path, prepare: Prepare) -> None:
     ended(read(tmp_path, prepare), board.Refused, "InventoryMalformed")
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -11,11 +11,9 @@ from caas import metrics
 from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.controllers.controller import Recorder
 from caas.controllers.lease_pods import AGAIN_SECONDS, LateStarts
-from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE
+from tests.caas.pods import DAY, going
 
 LIMIT = 1000.0
-DAY = 1_795_000_000.0
-"""A time of day."""
 
 
 class World:
@@ -54,33 +52,8 @@ def world() -> World:
     return World()
 
 
-def pod(
-    *,
-    scheduled: float | None = DAY,
-    state: str = "",
-    gated: bool = False,
-    leased: bool = True,
-    phase: str = "Pending",
-    ending: bool = False,
-) -> dict[str, Any]:
-    """The pod `c` on its way."""
-    metadata: dict[str, Any] = {"name": "c", "namespace": "tenant-acme", "uid": "u"}
-    metadata["annotations"] = {LEASE_ANNOTATION: "hgx-01/3"} if leased else {}
-    if ending:
-        metadata["deletionTimestamp"] = "2026-11-22T00:00:00Z"
-    conditions = []
-    if scheduled is not None:
-        at = datetime.fromtimestamp(scheduled, UTC).isoformat()
-        conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}]
-    return {
-        "metadata": metadata,
-        "spec": {"schedulingGates": [{"name": LEASE_GATE}] if gated else []},
-        "status": {
-            "phase": phase,
-            "conditions": conditions,
-            "containerStatuses": [{"name": "main", "state": {state: {}}}] if state else [],
-        },
-    }
+pod = partial(going, "PodScheduled")
+"""One on its way."""
 
 
 def test_it_is_ended_when_its_time_is_over_and_the_event_says_why(world: World) -> None:
@@ -106,9 +79,9 @@ def test_it_is_ended_when_its_time_is_over_and_the_event_says_why(world: World) 
         pod(state="terminated", phase="Running"),
         pod(phase="Failed"),
         pod(ending=True),
-        pod(gated=True, leased=False, scheduled=None),
+        going(gated=True, leased=False),
         pod(leased=False),
-        pod(scheduled=None),
+        going(),
     ],
     ids=["runs", "ran", "failed", "is ending", "waits", "has no GPUs", "has no node"],
 )
@@ -177,7 +150,7 @@ def test_who_does_not_lead_ends_nothing() -> None:
     late = LateStarts(
         cast(Cluster, world), cast(Recorder, world), LIMIT, fence=fence, clock=lambda: world.now
     )
-    late.observe(pod(scheduled=DAY))
+    late.observe(pod())
     world.now += 2 * LIMIT
     with pytest.raises(RuntimeError):
         asyncio.run(late.end_late())
