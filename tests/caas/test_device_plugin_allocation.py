@@ -4,6 +4,7 @@ import asyncio
 import copy
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,8 +105,6 @@ class LeaseCluster(FakeCluster):
 
 
 def plugin(cluster: LeaseCluster, clock: Any = lambda: 0.0, **pace: float) -> Plugin:
-    from pathlib import Path
-
     return Plugin(
         cluster,  # type: ignore[arg-type]
         HOST,

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -179,18 +180,12 @@ async def test_a_plugin_that_restarts_announces_everything_anew(
         await node.admit("p", 2)
     await comes(node.offers(8, 0))
     stale = node.folder.device_plugins / "gpu-clusters-dead.sock"
-    leave_a_dead_socket(stale)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(stale))
     async with running(cluster, node):
         await comes(node.offers(8, 8))
         assert not stale.exists()
         assert cluster.allocated() == {1, 3}
-
-
-def leave_a_dead_socket(path: Path) -> None:
-    import socket
-
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
 
 
 @in_loop

@@ -2,8 +2,6 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -17,65 +15,43 @@ from tests.fixtures.control_plane import KubeCluster
 pytestmark = pytest.mark.lab
 
 
-@asynccontextmanager
-async def fake_lab(
-    kube_api: KubeCluster, namespace: str, machines: FakeHosts, names: list[str]
-) -> AsyncIterator[LeaseLab]:
-    """A controller of machines in this process, on a real API server."""
-    async with Cluster(kube_api.kubeconfig) as cluster:
-        await define(cluster)
-        lab = LeaseLab(
-            cluster,
-            settings_of([(name, None) for name in names], golden=GOLDEN),
-            namespace,
-            machines,
-            Nodes(names),
-        )
-        try:
-            await lab.start()
-            yield lab
-        finally:
-            await lab.clean()
-
-
 @in_loop
 async def test_two_controllers_at_once_lease_no_gpu_twice(
     kube_api: KubeCluster, namespace: str
 ) -> None:
     """As when leadership failed to keep them apart."""
-    machines = FakeHosts(seconds=0.01)
     name = f"fake-{secrets.token_hex(4)}"
-    async with fake_lab(kube_api, namespace, machines, [name]) as lab:
-        other = LeaseLab(lab.cluster, lab.settings, namespace, machines, lab.nodes)
-        await other.start()
+    settings = settings_of([(name, None)], golden=GOLDEN)
+    machines, nodes = FakeHosts(seconds=0.01), Nodes([name])
+    async with Cluster(kube_api.kubeconfig) as cluster:
+        await define(cluster)
+        lab, other = (LeaseLab(cluster, settings, namespace, machines, nodes) for _ in range(2))
         try:
+            await lab.start()
+            await other.start()
             await lab.all_free()
             acme = await lab.tenant()
-            pods = [await lab.pod(acme, size) for size in (4, 2, 2, 1)]
+            asked = [(await lab.pod(acme, size), size) for size in (4, 2, 2, 1)]
+            pods = {pod["metadata"]["uid"]: (pod, size) for pod, size in asked}
             admitted: set[str] = set()
             for _ in range(40):
                 holders: dict[int, str] = {}
-                for body in await lab.cluster.list(GPU_LEASE):
+                for body in await cluster.list(GPU_LEASE):
                     holder = (body.get("status") or {}).get("holder")
                     # Both may reserve for a pod; it is let go to one partition, the other is given back.
                     if body["spec"]["node"] == name and holder and holder["admitted"]:
                         holders[body["spec"]["module"]] = holder["podUid"]
                         if not holder["allocated"]:
-                            uid = holder["podUid"]
-                            (pod,) = [p for p in pods if p["metadata"]["uid"] == uid]
-                            await lab.allocate(pod)
+                            await lab.allocate(pods[holder["podUid"]][0])
                 admitted |= set(holders.values())
-                for pod in pods:
-                    uid = pod["metadata"]["uid"]
-                    size = int(
-                        pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/pgpu"]
-                    )
+                for uid, (_pod, size) in pods.items():
                     assert sum(u == uid for u in holders.values()) <= size
                 await asyncio.sleep(0.05)
             assert len(admitted) >= 2, "nothing was leased while it was looked at"
-            for pod in pods:
+            for pod, _size in pods.values():
                 await lab.delete(pod)
                 await lab.allocate(pod, allocated=False)
             await lab.all_free()
         finally:
             await other.stop()
+            await lab.clean()
