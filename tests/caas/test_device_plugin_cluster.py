@@ -7,13 +7,16 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, cast
 
 import psutil
 import pytest
 
-from components.caas.system import RULES
+from components.caas.programs import pod_template
+from components.caas.system import RULES, SETTINGS_KEY
 from gpuclusters.lease.model import crd
+from gpuclusters.tenancy.programs import Program
 from lab import tools
 from lab.control_plane.kube import KubeApi
 from lab.kubelet import reachable
@@ -164,42 +167,18 @@ def settings(host: str) -> str:
 
 
 def plugin_pod(node: str) -> dict[str, Any]:
-    folders = {
-        "device-plugins": "/var/lib/kubelet/device-plugins",
-        "pod-resources": "/var/lib/kubelet/pod-resources",
-    }
-    fields = {"NODE_NAME": "spec.nodeName", "POD_IP": "status.podIP"}
-    values = {
-        "GPU_CLUSTERS_SETTINGS": "/etc/gpu-clusters/settings.yaml",
-        "KUBELET_DEVICE_PLUGINS": folders["device-plugins"],
-        "KUBELET_POD_RESOURCES": f"{folders['pod-resources']}/kubelet.sock",
-    }
-    container = {
-        "name": "device-plugin",
-        "image": f"{IMAGE}:1",
-        "command": ["python", "-m", "caas.device_plugin"],
-        "env": [
-            *({"name": k, "valueFrom": {"fieldRef": {"fieldPath": v}}} for k, v in fields.items()),
-            *({"name": k, "value": v} for k, v in values.items()),
-        ],
-        "ports": [{"name": "http", "containerPort": 8082}],
-        "readinessProbe": {"httpGet": {"port": "http", "path": "/readyz"}, "periodSeconds": 1},
-        "volumeMounts": [
-            {"name": "settings", "mountPath": "/etc/gpu-clusters"},
-            *({"name": name, "mountPath": path} for name, path in folders.items()),
-        ],
-    }
-    return {
-        "metadata": {"name": "plugin"},
-        "spec": {
-            "nodeName": node,
-            "containers": [container],
-            "volumes": [
-                {"name": "settings", "configMap": {"name": "settings"}},
-                *({"name": name, "hostPath": {"path": path}} for name, path in folders.items()),
-            ],
-        },
-    }
+    """As the stack's DaemonSet makes it."""
+    home = SimpleNamespace(settings="settings", account="default")
+    system = SimpleNamespace(
+        homes={Program.DEVICE_PLUGIN: home}, secret="none", settings_digest="any"
+    )
+    args: Any = SimpleNamespace(
+        system=system, image=f"{IMAGE}:1", nodes=[node], certificate="none", image_pull_secret=None
+    )
+    made = pod_template(Program.DEVICE_PLUGIN, args)
+    made["metadata"]["name"] = "plugin"
+    made["spec"]["nodeName"] = node
+    return made
 
 
 @pytest.fixture
@@ -230,7 +209,7 @@ def host(kube_api: KubeCluster, namespace: str, kubelets: Kubelets) -> Iterator[
             }
         )  # fmt: skip
         core = f"/api/v1/namespaces/{namespace}"
-        config = {"metadata": {"name": "settings"}, "data": {"settings.yaml": settings(host.name)}}
+        config = {"metadata": {"name": "settings"}, "data": {SETTINGS_KEY: settings(host.name)}}
         host.post(f"{core}/configmaps", config)
         host.post(f"{core}/pods", plugin_pod(host.name))
         eventually(host.offers(8, 8))
