@@ -3,8 +3,6 @@
 Its kubelet is this process: the API server asks it for logs over TLS, as it asks any kubelet.
 """
 
-import http.client
-import json
 import secrets
 import ssl
 import threading
@@ -17,12 +15,14 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from gpuclusters.container_api.container import LEASE_ANNOTATION
+from gpuclusters.tenancy.programs import Program
 from gpuclusters.tenancy.proof import AGENT_IS_UP
-from lab.control_plane.kube import UnavailableError, tls
+from lab.control_plane.kube import UnavailableError
 from lab.control_plane.layout import Layout
 from lab.control_plane.pki import SERVING
+from tests.fixtures.accounts import Account
 from tests.fixtures.control_plane import KubeCluster
-from tests.fixtures.tenancies import CONTROLLERS, Request
+from tests.fixtures.tenancies import Request
 from tests.fixtures.waiting import eventually
 
 NOW = "2026-11-21T12:00:00Z"
@@ -42,34 +42,17 @@ class LogNode:
     def let_go(self, namespace: str, pod: str) -> None:
         """What the lease controller does when the GPUs are leased; waits until it is scheduled."""
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+        annotation = LEASE_ANNOTATION.replace("/", "~1")
+        selector = {"kubernetes.io/hostname": self.name}
         patch = [
             {"op": "remove", "path": "/spec/schedulingGates"},
-            {
-                "op": "add",
-                "path": f"/metadata/annotations/{LEASE_ANNOTATION.replace('/', '~1')}",
-                "value": f"{self.name}/3",
-            },
-            {
-                "op": "add",
-                "path": "/spec/nodeSelector",
-                "value": {"kubernetes.io/hostname": self.name},
-            },
+            {"op": "add", "path": f"/metadata/annotations/{annotation}", "value": f"{self.name}/3"},
+            {"op": "add", "path": "/spec/nodeSelector", "value": selector},
         ]
-        cluster = self.request.cluster
-        port = int(cluster.url.rsplit(":", 1)[1])
-        connection = http.client.HTTPSConnection(
-            "127.0.0.1", port, context=tls(Layout.of(cluster.folder), "admin")
-        )
-        headers = {
-            "Content-Type": "application/json-patch+json",
-            "Impersonate-User": CONTROLLERS,
-            "Impersonate-Group": "system:masters",
-        }
-        connection.request("PATCH", path, json.dumps(patch), headers)
-        answer = connection.getresponse()
-        said = answer.read()
-        connection.close()
-        assert answer.status == 200, said
+        controllers = Account(self.request.cluster, Program.CONTROLLERS, token="")
+        kind = "application/json-patch+json"
+        status, said = controllers("PATCH", path, patch, kind=kind, every_right=True)
+        assert status == 200, said
         eventually(
             lambda: (self.request.get(path) or {"spec": {}})["spec"].get("nodeName") == self.name,
             what=f"{pod} on {self.name}",
@@ -77,19 +60,9 @@ class LogNode:
 
     def run(self, namespace: str, pod: str) -> None:
         """Say that it runs."""
-        status = {
-            "phase": "Running",
-            "containerStatuses": [
-                {
-                    "name": "main",
-                    "image": "x",
-                    "imageID": "x",
-                    "ready": True,
-                    "restartCount": 0,
-                    "state": {"running": {"startedAt": NOW}},
-                }
-            ],
-        }
+        main = {"name": "main", "image": "x", "imageID": "x", "ready": True, "restartCount": 0}
+        state = {"state": {"running": {"startedAt": NOW}}}
+        status = {"phase": "Running", "containerStatuses": [main | state]}
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/status"
         self.request.merge(path, {"status": status})
 
@@ -178,19 +151,10 @@ def _status(port: int) -> dict[str, Any]:
     }
     beat = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     # A node without an agent of Cilium would make every tenancy of the cluster not ready.
+    since = {"message": "", "lastHeartbeatTime": beat, "lastTransitionTime": beat}
     conditions = [
-        {
-            "type": kind,
-            "status": value,
-            "reason": reason,
-            "message": "",
-            "lastHeartbeatTime": beat,
-            "lastTransitionTime": beat,
-        }
-        for kind, value, reason in (
-            ("NetworkUnavailable", "False", AGENT_IS_UP),
-            ("Ready", "True", "Test"),
-        )
+        {"type": "NetworkUnavailable", "status": "False", "reason": AGENT_IS_UP, **since},
+        {"type": "Ready", "status": "True", "reason": "Test", **since},
     ]
     return {
         "capacity": amounts,
