@@ -8,6 +8,7 @@ from tests.caas.pods import going
 from tests.fixtures.tenancies import GPU
 from tests.fixtures.waiting import Clock
 
+
 def measured(gpus: str) -> dict[str, tuple[float, float]]:
     """Count and sum of each step."""
     found = {}

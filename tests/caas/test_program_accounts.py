@@ -162,7 +162,10 @@ MORE = {"spec": {"egress": {"internet": True}}}
             marks=pytest.mark.attack(
                 by="the controllers' account",
                 tries="read keys or take accounts: a pod in a namespace of the programs",
-                stopped_by="no role there; admission: the controllers make no pods, and write in tenants' namespaces",
+                stopped_by=(
+                    "no role there; admission: the controllers make no pods, and write in tenants' "
+                    "namespaces"
+                ),
             ),
         ),
         pytest.param(
@@ -172,7 +175,10 @@ MORE = {"spec": {"egress": {"internet": True}}}
             id="pods on the host",
             marks=pytest.mark.attack(
                 by="the API's account",
-                tries="take a machine: a pod in kube-system with the host's processes, network and root folder",
+                tries=(
+                    "take a machine: a pod in kube-system with the host's processes, network and "
+                    "root folder"
+                ),
                 stopped_by="no role there; admission: programs write in tenants' namespaces only",
             ),
         ),
@@ -288,8 +294,14 @@ MORE = {"spec": {"egress": {"internet": True}}}
             id="bind roles",
             marks=pytest.mark.attack(
                 by="the controllers' account",
-                tries="bind itself cluster-admin, or its own role in kube-system, or a program's role to a tenant",
-                stopped_by="RBAC: `bind` on two roles; admission: in tenants' namespaces, to their program alone",
+                tries=(
+                    "bind itself cluster-admin, or its own role in kube-system, or a program's role "
+                    "to a tenant"
+                ),
+                stopped_by=(
+                    "RBAC: `bind` on two roles; admission: in tenants' namespaces, to their program "
+                    "alone"
+                ),
             ),
         ),
         pytest.param(
