@@ -167,9 +167,12 @@ async def streamed(request: web.Request, kind: str, body: dict[str, Any]) -> web
 
 async def watched(answer: Handler, kind: ObjectKind, *ends: str) -> list[tuple[str, str]]:
     """What a watch says until it has said these, one after the other."""
-    async with server(answer) as cluster, asyncio.timeout(PATIENCE_SECONDS):
-        async with aclosing(cluster.watch(kind)) as stream:
-            return [seen for end in ends for seen in await until(stream, end)]
+    async with (
+        server(answer) as cluster,
+        asyncio.timeout(PATIENCE_SECONDS),
+        aclosing(cluster.watch(kind)) as stream,
+    ):
+        return [seen for end in ends for seen in await until(stream, end)]
 
 
 @in_loop

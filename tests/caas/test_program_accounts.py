@@ -52,7 +52,7 @@ def namespaced(namespace: str, rest: str = "") -> str:
 
 @dataclass(frozen=True)
 class World:
-    """The accounts, a tenant whose controller has bound the programs' roles, and somebody else's namespace."""
+    """The accounts, a tenant whose controller has bound the programs' roles, and a foreign namespace."""
 
     accounts: ProgramAccounts
     of: Mapping[Program, Account]
