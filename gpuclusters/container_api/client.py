@@ -11,9 +11,9 @@ from gpuclusters.core.errors import UnreachableError
 
 _TIMEOUT = urllib3.Timeout(connect=5.0, read=30.0)
 _RETRIES = urllib3.Retry(
-    connect=0, read=1, redirect=False, allowed_methods=("GET",), respect_retry_after_header=False
+    connect=0, read=4, redirect=False, allowed_methods=("GET",), respect_retry_after_header=False
 )
-"""Who reads may ask again: the copy of the API behind the first connection may have just ended."""
+"""A read may be asked again: the API behind a connection may just have ended, or not be known yet."""
 
 
 @dataclass(frozen=True, slots=True)

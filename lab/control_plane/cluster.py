@@ -31,5 +31,6 @@ def accepts_pods(api: KubeApi) -> bool:
 
 
 def _is_established(manifest: dict[str, Any]) -> bool:
-    conditions = manifest.get("status", {}).get("conditions", [])
+    # Null as long as the API server has not looked at the definition.
+    conditions = manifest.get("status", {}).get("conditions") or ()
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)

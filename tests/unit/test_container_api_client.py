@@ -38,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[str]]]:
         over.set()
 
 
-def test_a_read_that_nobody_answers_is_asked_once_more(asked: tuple[str, list[str]]) -> None:
+def test_a_read_that_nobody_answers_is_asked_again(asked: tuple[str, list[str]]) -> None:
     url, seen = asked
     assert client.ContainerApi(url).call("GET", "/v1/tenancy", "t").status == 200
     assert seen == ["GET", "GET"]
