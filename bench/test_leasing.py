@@ -11,18 +11,18 @@ import os
 import secrets
 import statistics
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from caas.cluster import ConflictError
+from caas.cluster import Cluster, ConflictError
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.tenancy.objects import POD
-from tests.caas.fakehost import FakeHosts
-from tests.caas.leasekit import LeaseLab
-from tests.caas.test_lease_restarts import fake_lab
+from tests.caas.fakehost import GOLDEN, FakeHosts
+from tests.caas.leasekit import LeaseLab, Nodes, define, settings_of
 from tests.fixtures.control_plane import KubeCluster
 
 HOSTS = 100
@@ -35,6 +35,22 @@ ENOUGH_FOR_P99 = 100
 CONFIG = ObjectKind("", "v1", "configmaps", "ConfigMap", namespaced=True)
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+
+
+@asynccontextmanager
+async def fake_lab(
+    kube_api: KubeCluster, namespace: str, machines: FakeHosts, names: list[str]
+) -> AsyncIterator[LeaseLab]:
+    """A controller of machines in this process, on a real API server."""
+    async with Cluster(kube_api.kubeconfig) as cluster:
+        await define(cluster)
+        settings = settings_of([(name, None) for name in names], golden=GOLDEN)
+        lab = LeaseLab(cluster, settings, namespace, machines, Nodes(names))
+        try:
+            await lab.start()
+            yield lab
+        finally:
+            await lab.clean()
 
 
 class World:
