@@ -6,11 +6,11 @@ import argparse
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 from engine.backend.history import UpdateRecord
@@ -39,22 +39,32 @@ def stoppable(notice: Callable[[str], None]) -> Iterator[Cancellation]:
     """A cancellation that ^C and a termination signal ask for."""
     cancellation = Cancellation()
     texts = iter((FIRST, SECOND))
+    wakes, wake = socket.socketpair()
+    wake.setblocking(False)  # noqa: FBT003
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        # The interrupted code may be printing or hold a lock that a listener takes: not from in here.
-        threading.Thread(target=ask, args=(next(texts, ""),), daemon=True).start()
+    def listen() -> None:
+        while wakes.recv(1):
+            # A listener may wait for what a second request breaks off.
+            threading.Thread(target=ask, args=(next(texts, ""),), daemon=True).start()
 
     def ask(text: str) -> None:
         if text:
             notice(text)
         cancellation.request()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    # A handler in Python runs when the main thread wakes up, and a signal that comes just before it
+    # goes to sleep does not wake it: the second ^C could wait for what it is to break off. The
+    # descriptor is written to at once.
+    before = {n: signal.signal(n, lambda *_: None) for n in (signal.SIGINT, signal.SIGTERM)}
+    descriptor = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=listen, daemon=True).start()
     try:
         yield cancellation
     finally:
+        signal.set_wakeup_fd(descriptor)
         for number, handler in before.items():
             signal.signal(number, handler)
+        wake.close()
 
 
 class Screen:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from engine.cli.runs import FIRST, SECOND, stoppable
 from engine.leash import Leash
 from engine.plugins import PluginError, PluginProcess
 from tests.engine.processkit import COLD, Engine
@@ -138,3 +141,23 @@ def test_ctrl_c_twice_gives_up_a_call_that_hangs_and_keeps_it_pending(
     cold.wait_for(file)
     cold.interrupt(process, times=2)
     assert [op["type"] for op in cold.state()["pending_operations"]] == ["creating"]
+
+
+def test_ctrl_c_is_heard_while_the_main_thread_sleeps() -> None:
+    """A wait for this lock does not look at signals, as that of Python's own when it has just begun."""
+    libc, lock = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+    said: list[str] = []
+    heard = []
+    with stoppable(said.append) as cancellation:
+
+        def press_twice() -> None:
+            for event in (cancellation.requested, cancellation.terminated):
+                os.kill(os.getpid(), signal.SIGINT)
+                heard.append(event.wait(60))
+            libc.pthread_mutex_unlock(lock)
+
+        libc.pthread_mutex_lock(lock)
+        threading.Thread(target=press_twice).start()
+        libc.pthread_mutex_lock(lock)
+    assert heard == [True, True]
+    assert said == [FIRST, SECOND]
