@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +60,17 @@ class ProviderProcess:
     engine: socket.socket
     """Listens at what the process takes for the engine's address."""
 
+    def of(self, kind: type[ResourceProvider], wanted: Properties) -> "Resource":
+        """A resource of this kind that is not made yet."""
+        return Resource(self, kind, wanted)
+
     def check(self, kind: type[ResourceProvider], news: Properties) -> dict[str, str]:
         """Failures by property; "" as the property of rules about several."""
-        answer = self._call(
-            "Check", provider_pb2.CheckRequest(urn=_urn(kind), olds=None, news=_struct(news))
-        )
+        answer = self._call("Check", kind, news=news)
         return {f.property: f.reason for f in answer.failures}
 
     def diff(self, kind: type[ResourceProvider], olds: Properties, news: Properties) -> Difference:
-        answer = self._call(
-            "Diff",
-            provider_pb2.DiffRequest(
-                urn=_urn(kind), id="id", olds=_struct(olds), news=_struct(news)
-            ),
-        )
+        answer = self._call("Diff", kind, "id", olds=olds, news=news)
         return Difference(
             answer.changes == provider_pb2.DiffResponse.DIFF_SOME,
             list(answer.replaces),
@@ -81,63 +78,107 @@ class ProviderProcess:
         )
 
     def create(self, kind: type[ResourceProvider], news: Properties) -> Made:
-        answer = self._call(
-            "Create", provider_pb2.CreateRequest(urn=_urn(kind), properties=_struct(news))
-        )
-        return Made(answer.id, _plain(answer.properties))
+        answer = self._call("Create", kind, properties=news)
+        return Made(answer.id, MessageToDict(answer.properties))
 
     def update(self, kind: type[ResourceProvider], made: Made, news: Properties) -> Made:
-        answer = self._call(
-            "Update",
-            provider_pb2.UpdateRequest(
-                urn=_urn(kind), id=made.id, olds=_struct(made.outputs), news=_struct(news)
-            ),
-        )
-        return Made(made.id, _plain(answer.properties))
+        answer = self._call("Update", kind, made.id, olds=made.outputs, news=news)
+        return Made(made.id, MessageToDict(answer.properties))
 
     def read(self, kind: type[ResourceProvider], made: Made) -> Read:
-        answer = self._call(
-            "Read",
-            provider_pb2.ReadRequest(urn=_urn(kind), id=made.id, properties=_struct(made.outputs)),
-        )
-        return Read(answer.id, _plain(answer.properties), _plain(answer.inputs))
+        answer = self._call("Read", kind, made.id, properties=made.outputs)
+        return Read(answer.id, MessageToDict(answer.properties), MessageToDict(answer.inputs))
 
     def delete(self, kind: type[ResourceProvider], made: Made) -> None:
-        self._call(
-            "Delete",
-            provider_pb2.DeleteRequest(
-                urn=_urn(kind), id=made.id, properties=_struct(made.outputs)
-            ),
-        )
+        self._call("Delete", kind, made.id, properties=made.outputs)
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
 
-    def _call(self, method: str, request: Any) -> Any:
+    def _call(self, method: str, kind: type[ResourceProvider], *id_: str, **bags: Any) -> Any:
+        name = kind.__name__.removesuffix("Provider")
+        urn = f"urn:pulumi:dev::gpu-clusters::gpu-clusters:gpu:{name}::x"
+        known = {"urn": urn, **dict(zip(["id"], id_, strict=False))}
+        request = getattr(provider_pb2, f"{method}Request")
+        asked = request(**known, **{key: struct(bag) for key, bag in bags.items()})
         try:
-            return getattr(self.stub, method)(request, timeout=_STEP_SECONDS)
+            return getattr(self.stub, method)(asked, timeout=_STEP_SECONDS)
         except grpc.RpcError as error:
             raise StepFailed(error.details()) from None
 
 
-def _urn(kind: type[ResourceProvider]) -> str:
-    return f"urn:pulumi:dev::gpu-clusters::gpu-clusters:gpu:{kind.__name__.removesuffix('Provider')}::x"
+@dataclass
+class Resource:
+    """One resource of an engine: its inputs, which a call may change, and what was made of them last."""
+
+    process: ProviderProcess
+    kind: type[ResourceProvider]
+    wanted: Properties
+    made: Made = field(default_factory=lambda: Made("", {}))
+
+    @property
+    def id(self) -> str:
+        return self.made.id
+
+    @property
+    def outputs(self) -> Properties:
+        return self.made.outputs
+
+    def create(self, **changes: Any) -> Properties:
+        self.made = self.process.create(self.kind, self.wanted | changes)
+        return self.outputs
+
+    def update(self, **changes: Any) -> Properties:
+        self.made = self.process.update(self.kind, self.made, self.wanted | changes)
+        return self.outputs
+
+    def look(self) -> Read:
+        """What a refresh would see; the state stays."""
+        return self.process.read(self.kind, self.made)
+
+    def refresh(self) -> Read:
+        """Look; the state is what was seen."""
+        seen = self.look()
+        self.made = Made(seen.id, seen.outputs)
+        return seen
+
+    def drifted(self) -> Read:
+        """What a refresh would see, on which the engine would act; the state stays."""
+        seen = self.look()
+        assert self.process.diff(self.kind, seen.outputs, self.wanted).changes
+        return seen
+
+    def drift(self) -> str:
+        """What a refresh would say."""
+        found = self.look().outputs["drift"]
+        return "; ".join(f"{one['problem']} [{one['code']}]" for one in found)
+
+    def diff(self, **changes: Any) -> Difference:
+        return self.process.diff(self.kind, self.outputs, self.wanted | changes)
+
+    def differs(self, **changes: Any) -> bool:
+        """Whether the engine would act."""
+        return self.diff(**changes).changes
+
+    def delete(self) -> None:
+        self.process.delete(self.kind, self.made)
+
+    def refused(self, act: str, *words: str, **changes: Any) -> str:
+        """What is said of a `create`, `update` or `delete` that fails, all of these words among it."""
+        try:
+            getattr(self, act)(**changes)
+        except StepFailed as failed:
+            said = str(failed)
+            assert not [one for one in words if one not in said], said
+            return said
+        raise AssertionError(f"{act} was done")
 
 
-def _struct(properties: Properties) -> struct_pb2.Struct:
-    struct = struct_pb2.Struct()
-    struct.update(properties)
-    return struct
-
-
-def _plain(struct: struct_pb2.Struct) -> Properties:
-    return MessageToDict(struct)
-
-
-def _program(environment: Mapping[str, str]) -> list[str]:
-    own = [sys.executable, "-m", "tests.providers.serve"]
-    return own if "TEST_PROVIDERS" in environment else [str(PLUGIN)]
+def struct(properties: Properties) -> struct_pb2.Struct:
+    made = struct_pb2.Struct()
+    made.update(properties)
+    return made
 
 
 @contextmanager
@@ -150,12 +191,14 @@ def provider_process(
         for k, v in os.environ.items()
         if k not in ("SSH_AUTH_SOCK", "GPU_CLUSTERS_SSH_KEY_FILE", "PYTEST_CURRENT_TEST")
     }
+    own = [sys.executable, "-m", "tests.providers.serve"]
+    program = own if "TEST_PROVIDERS" in (environment or {}) else [str(PLUGIN)]
     # It ends when nobody answers at the engine's address any more.
     engine = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{engine.getsockname()[1]}"
     with stderr.open("a") as said:
         process = subprocess.Popen(
-            [*_program(environment or {}), address],
+            [*program, address],
             cwd=PROJECT,
             stdout=subprocess.PIPE,
             stderr=said,
@@ -167,9 +210,7 @@ def provider_process(
         port = int(process.stdout.readline())
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             stub = provider_pb2_grpc.ResourceProviderStub(channel)
-            args = struct_pb2.Struct()
-            args.update(config or {})
-            stub.Configure(provider_pb2.ConfigureRequest(args=args))
+            stub.Configure(provider_pb2.ConfigureRequest(args=struct(config or {})))
             yield ProviderProcess(process, stub, stderr, engine)
     finally:
         process.kill()

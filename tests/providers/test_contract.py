@@ -20,7 +20,7 @@ from tests.providers import test_gpu_driver as driver
 from tests.providers import test_host_file as file
 from tests.providers import test_rootless_host as rootless
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import Properties, StepFailed
+from tests.providers.provider_process import Properties
 from tests.providers.rke2kit import Cluster
 
 ACTS = ("packages", "rootless", "user-manager", "cdi", "container", "rke2", "power", "fabric")
@@ -101,24 +101,25 @@ def test_a_resource_is_made_however_often_it_is_cut_off_stays_as_it_is_and_goes(
 ) -> None:
     kind = KINDS[name]
     (host,) = hosts(1, platform=kind.platform, condition=kind.condition)
-    provider, inputs = start_provider(host), kind.inputs(host)
+    one = start_provider(host).of(kind.provider, kind.inputs(host))
     for words in kind.cut:
         host.inject(faults.CommandFails(command=words, exit=255, times=1))
-        with pytest.raises(StepFailed):
-            provider.create(kind.provider, inputs)
+        one.refused("create")
         host.clear_faults()
-    made = provider.create(kind.provider, inputs)
+    made = one.create()
     for output, value in kind.made:
-        assert made.outputs[output] == value
+        assert made[output] == value
 
     host.forget()
-    assert provider.create(kind.provider, inputs).id == made.id
-    again = provider.update(kind.provider, made, inputs)
-    seen = provider.read(kind.provider, made)
+    before = one.id
+    one.create()
+    assert one.id == before
+    for act in (one.update, one.refresh):
+        assert not one.differs()
+        act()
     assert acts(host) == []
-    for outputs in (made.outputs, again.outputs, seen.outputs):
-        assert not provider.diff(kind.provider, outputs, inputs).changes
+    assert not one.differs()
 
-    provider.delete(kind.provider, made)
-    provider.delete(kind.provider, made)
-    assert (provider.read(kind.provider, made).id == "") is kind.goes
+    one.delete()
+    one.delete()
+    assert (one.look().id == "") is kind.goes

@@ -2,7 +2,6 @@
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,9 +12,10 @@ from gpuclusters.core.errors import (
     UnreachableError,
 )
 from gpuclusters.gcp.resource import FirstLoginProvider, wait_until_ready
-from gpuclusters.host.ssh import Completed, SshHost
+from gpuclusters.host.ssh import Completed
 from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.waiting import Waiting
+from tests.providers.answering import Answers
 from tests.providers.conftest import StartProvider
 
 SCRIPT = Path(__file__).resolve().parents[2] / "gpuclusters/gcp/scripts/first-login.sh"
@@ -27,26 +27,9 @@ ANOTHER_KEY = HostKeyMismatchError("gpu-1", "wait", "the host shows another key"
 SET_UP_FAILED = Completed(1, b"", "cloud-init ended with an error:\nstatus: error\n")
 
 
-class Booting(SshHost):
-    """A machine that answers one after the other."""
-
-    def __init__(self, *answers: Completed | Exception) -> None:
-        self.answers = list(answers)
-
-    @property
-    def target(self) -> str:
-        return "gpu-1"
-
-    def run(self, *_: Any, **__: Any) -> Completed:
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
 def test_it_is_tried_until_the_machine_lets_us_in() -> None:
     clock = Waiting()
-    wait_until_ready(Booting(REFUSED, REFUSED, NO_ACCOUNT, DONE), clock, 600)
+    wait_until_ready(Answers(REFUSED, REFUSED, NO_ACCOUNT, DONE), clock, 600)
     assert clock.time == 15
 
 
@@ -54,7 +37,7 @@ def test_it_is_tried_until_the_machine_lets_us_in() -> None:
 def test_a_machine_that_never_comes_is_given_up_with_the_last_reason(error: Exception) -> None:
     clock = Waiting()
     with pytest.raises(type(error), match="for 60 s since it was made") as late:
-        wait_until_ready(Booting(error), clock, 60)
+        wait_until_ready(Answers(error), clock, 60)
     assert "get-serial-port-output" in str(late.value)
     assert clock.time < 60
 
@@ -72,19 +55,18 @@ def test_what_does_not_get_better_is_not_waited_for(
 ) -> None:
     clock = Waiting()
     with pytest.raises(kind, match=said):
-        wait_until_ready(Booting(answer, DONE), clock, 600)
+        wait_until_ready(Answers(answer, DONE), clock, 600)
     assert clock.time == 0
 
 
 def test_a_machine_is_reached_over_ssh(host: SimulatedHost, start_provider: StartProvider) -> None:
-    process = start_provider(host)
     inputs = {"connection": host.connection, "instance": "1001", "timeout_seconds": 60}
-    made = process.create(FirstLoginProvider, inputs)
-    assert made.outputs["reached"] == "1001"
-    assert not process.diff(FirstLoginProvider, made.outputs, inputs).changes
-    other = process.diff(FirstLoginProvider, made.outputs, inputs | {"instance": "1002"})
+    login = start_provider(host).of(FirstLoginProvider, inputs)
+    assert login.create()["reached"] == "1001"
+    assert not login.differs()
+    other = login.diff(instance="1002")
     assert (other.changes, other.replaces) == (True, [])
-    process.delete(FirstLoginProvider, made)
+    login.delete()
 
 
 @pytest.mark.parametrize(("code", "status"), [(0, 0), (2, 0), (1, 1)])

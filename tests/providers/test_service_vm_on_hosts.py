@@ -1,12 +1,11 @@
 """The service VM of a host, through the SDK's provider process and a simulated libvirt over real SSH."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.resource import HostBootProvider
 from gpuclusters.fabric.resource import FabricPartitionsProvider
 from gpuclusters.service_vm.model import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
@@ -16,14 +15,13 @@ from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import Made, ProviderProcess, StepFailed
+from tests.providers.provider_process import Resource
 from tests.providers.restarts import restart
+from tests.providers.test_fabric_partitions import GPUS
+from tests.providers.test_fabric_partitions import wanted as partitions
+from tests.providers.test_prepared_hosts import boot_inputs
 
 SWITCHES = ["0000:05:00.0", "0000:06:00.0", "0000:07:00.0", "0000:08:00.0"]
-GPUS = {
-    str(module): f"0000:{bus}:00.0"
-    for module, bus in enumerate(("86", "b8", "87", "bb", "0f", "41", "10", "44"), start=1)
-}
 SEED = f"{IMAGE_FOLDER}/fabric-manager-seed.iso"
 
 
@@ -64,8 +62,10 @@ def machine(hosts_pool: Any) -> SimulatedHost:
 
 
 @pytest.fixture
-def bare(machine: SimulatedHost) -> Iterator[SimulatedHost]:
-    yield without_vm(machine)
+def vm(machine: SimulatedHost, start_provider: StartProvider) -> Iterator[Resource]:
+    """Not made yet, on a machine that has none."""
+    without_vm(machine)
+    yield start_provider(machine).of(ServiceVmProvider, wanted(machine))
     machine.clear_faults()
 
 
@@ -73,23 +73,14 @@ def acts(host: SimulatedHost, kind: str = "domain") -> list[str]:
     return [entry["action"] for entry in host.journal(kind)]
 
 
-def fails(act: Callable[[], object]) -> str:
-    with pytest.raises(StepFailed) as failed:
-        act()
-    return str(failed.value)
-
-
-def test_a_vm_is_made_serves_changes_and_goes(
-    bare: SimulatedHost, start_provider: StartProvider
-) -> None:
-    host, provider = bare, start_provider(bare)
+def test_a_vm_is_made_serves_changes_and_goes(machine: SimulatedHost, vm: Resource) -> None:
+    host = machine
     assert host.run("fmpm -l --hostname 192.168.250.2").returncode == 247
-    made = provider.create(ServiceVmProvider, wanted(host))
-    assert made.id == f"{host.name}/fabric-manager"
-    assert (made.outputs["address"], made.outputs["state"]) == ("192.168.250.2", "ready")
-    assert made.outputs["fabric_manager_version"] == "595.58.03"
-    assert made.outputs["drift"] == []
-    assert made.outputs["ssh_host_key"].startswith("ssh-ed25519 AAAA")
+    made = vm.create()
+    assert vm.id == f"{host.name}/fabric-manager"
+    assert (made["address"], made["state"]) == ("192.168.250.2", "ready")
+    assert (made["fabric_manager_version"], made["drift"]) == ("595.58.03", [])
+    assert made["ssh_host_key"].startswith("ssh-ed25519 AAAA")
     assert host.run("fmpm -l --hostname 192.168.250.2").returncode == 0
     # Leases can begin: the fabric manager has been told that nothing is active.
     for change in ("-a 7", "-d 7"):
@@ -104,82 +95,67 @@ def test_a_vm_is_made_serves_changes_and_goes(
     private = host.path(f"{STATE_FOLDER}/fabric-manager.host_key").read_text().splitlines()[1]
     seed = json.loads(host.path(SEED).read_text())
     assert private in seed["vendor-data"]
-    for told in (json.dumps(made.outputs), json.dumps(host.commands()), seed["user-data"]):
+    for told in (json.dumps(made), json.dumps(host.commands()), seed["user-data"]):
         assert private not in told
 
     # Nothing to do: neither a difference nor, if it is done all the same, an act.
-    assert not provider.diff(ServiceVmProvider, made.outputs, wanted(host)).changes
+    assert not vm.differs()
     host.forget()
-    again = provider.update(ServiceVmProvider, made, wanted(host))
-    assert again.outputs == made.outputs
+    assert vm.update() == made
     assert acts(host) == acts(host, "network") == []
 
-    larger = wanted(host, memory_mib=8192)
-    difference = provider.diff(ServiceVmProvider, made.outputs, larger)
+    difference = vm.diff(memory_mib=8192)
     assert (difference.changes, difference.replaces) == (True, [])
-    made = provider.update(ServiceVmProvider, made, larger)
+    larger = vm.update(memory_mib=8192)
     assert acts(host) == ["shutdown", "define", "autostart", "start"]
-    assert made.outputs["run"] != again.outputs["run"]
+    assert larger["run"] != made["run"]
     assert "8388608" in host.sudo("virsh dumpxml fabric-manager").stdout
 
-    provider.delete(ServiceVmProvider, made)
+    vm.delete()
     assert host.sudo("virsh list --all --name").stdout.strip() == ""
     assert "fabric-manager" not in host.sudo("virsh net-list --all").stdout
     left = host.sudo(f"ls {IMAGE_FOLDER}; ls {STATE_FOLDER}; ls /etc/systemd/system").stdout
     assert "fabric-manager" not in left
     assert "service-vm" not in left
     assert host.path(LAB_IMAGE["path"]).exists(), "the image is the operator's"
-    provider.delete(ServiceVmProvider, made)
+    vm.delete()
 
 
 def test_partitions_are_restored_after_a_restart_and_the_vm_stays_while_they_are_active(
-    bare: SimulatedHost, start_provider: StartProvider
+    machine: SimulatedHost, vm: Resource
 ) -> None:
-    host, provider = bare, start_provider(bare)
-    made = provider.create(ServiceVmProvider, wanted(host))
-    partitions = {
-        "connection": host.connection,
-        "board": "board-0",
-        "baseboard": "hgx-h100",
-        "partitions": [1, 2],
-        "gpus": GPUS,
-        "fabric_manager_host": "192.168.250.2",
-    }
-    cut = provider.create(FabricPartitionsProvider, partitions)
-    text = fails(lambda: provider.delete(ServiceVmProvider, made))
-    assert "cannot be removed while partitions are active: 1, 2" in text
-    assert acts(host)[-1] == "start", "nothing was done"
+    vm.create()
+    inputs = partitions(machine, [1, 2], fabric_manager_host="192.168.250.2")
+    cut = vm.process.of(FabricPartitionsProvider, inputs)
+    cut.create()
+    vm.refused("delete", "cannot be removed while partitions are active: 1, 2")
+    machine.set_partition_in_use(1, "vm-acme")
+    user = "GPU 1 (0000:86:00.0) by process"
+    vm.refused("update", 'vcpu is "2" instead of "4"', user, vcpus=4)
+    vm.refused("delete", "GPU 1")
+    assert acts(machine)[-1] == "start", "nothing was done"
 
-    host.set_partition_in_use(1, "vm-acme")
-    larger = wanted(host, vcpus=4)
-    text = fails(lambda: provider.update(ServiceVmProvider, made, larger))
-    assert 'vcpu is "2" instead of "4"' in text
-    assert "GPU 1 (0000:86:00.0) by process" in text
-    assert acts(host)[-1] == "start", "nothing was done"
-    assert "GPU 1" in fails(lambda: provider.delete(ServiceVmProvider, made))
-
-    host.set_partition_in_use(1, None)
-    made = provider.update(ServiceVmProvider, made, larger)
-    assert host.active_partitions() == []
-    provider.update(FabricPartitionsProvider, cut, partitions)
-    assert host.active_partitions() == [1, 2]
-    assert host.journal("harm") == []
+    machine.set_partition_in_use(1, None)
+    vm.update(vcpus=4)
+    assert machine.active_partitions() == []
+    cut.update()
+    assert machine.active_partitions() == [1, 2]
+    assert machine.journal("harm") == []
 
 
 def test_what_was_changed_by_hand_shows_after_a_refresh_and_is_put_back(
-    bare: SimulatedHost, start_provider: StartProvider
+    machine: SimulatedHost, vm: Resource
 ) -> None:
-    host, provider = bare, start_provider(bare)
-    made = provider.create(ServiceVmProvider, wanted(host))
-    host.sudo(
+    vm.create()
+    machine.sudo(
         "virsh autostart --disable fabric-manager; virsh net-destroy fabric-manager; "
         f"rm /etc/systemd/system/gpu-clusters-service-vm.service; echo x >> {SEED}; "
         "virsh dumpxml --inactive fabric-manager | "
         'sed "s/static.>2</static\\">1</; s/bus=.0x08. slot/bus=\\"0x86\\" slot/" > /tmp/vm.xml; '
         "virsh define /tmp/vm.xml; virsh destroy fabric-manager"
     )
-    live = provider.read(ServiceVmProvider, made)
-    said = "\n".join(one["problem"] for one in live.outputs["drift"])
+    assert vm.refresh().outputs["state"] == "stopped"
+    said = vm.drift()
     for words in (
         "is not started with libvirt",
         "network: it is not active",
@@ -191,61 +167,54 @@ def test_what_was_changed_by_hand_shows_after_a_refresh_and_is_put_back(
         "the VM does not run",
     ):
         assert words in said
-    assert live.outputs["state"] == "stopped"
-    assert provider.diff(ServiceVmProvider, live.outputs, wanted(host)).changes
-    put_right = provider.update(ServiceVmProvider, Made(made.id, live.outputs), wanted(host))
-    assert (put_right.outputs["drift"], put_right.outputs["state"]) == ([], "ready")
+    assert vm.differs()
+    put_right = vm.update()
+    assert (put_right["drift"], put_right["state"]) == ([], "ready")
 
 
-def test_a_prepared_machine_has_exactly_this_vm(
+def test_a_prepared_machine_has_exactly_this_vm_and_one_of_somebody_else_is_taken_only_when_told(
     host: SimulatedHost, start_provider: StartProvider
 ) -> None:
+    vm = start_provider(host).of(ServiceVmProvider, wanted(host))
     host.sudo("virsh list")
     host.forget()
-    made = start_provider(host).create(ServiceVmProvider, wanted(host))
-    assert made.outputs["state"] == "ready"
+    assert vm.create()["state"] == "ready"
     assert acts(host) == [], "its domain is as ours"
 
-
-def test_a_domain_of_somebody_else_is_taken_over_only_when_told(
-    host: SimulatedHost, provider: ProviderProcess
-) -> None:
     host.sudo(
         "virsh dumpxml --inactive fabric-manager | grep -v uuid | "
         "grep -v gpu-clusters:service-vm > /tmp/vm.xml; "
         "virsh destroy fabric-manager; virsh undefine --nvram fabric-manager; "
         "virsh define /tmp/vm.xml; virsh start fabric-manager"
     )
-    text = fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
-    assert "is not ours" in text
-    assert "adopt: true" in text
+    vm.refused("create", "is not ours", "adopt: true")
     host.forget()
-    text = fails(lambda: provider.create(ServiceVmProvider, wanted(host, adopt=True, vcpus=9)))
-    assert "what is there differs from what is declared: domain: vcpu is" in text
+    differs = "what is there differs from what is declared: domain: vcpu is"
+    vm.refused("create", differs, adopt=True, vcpus=9)
     assert acts(host) == []
-    made = provider.create(ServiceVmProvider, wanted(host, adopt=True))
-    assert made.outputs["state"] == "ready"
+    assert vm.create(adopt=True)["state"] == "ready"
     assert "service-vm" in host.sudo("virsh dumpxml fabric-manager").stdout
 
 
 def test_what_goes_wrong_is_told_with_its_remedy_and_mends_when_it_is_over(
-    bare: SimulatedHost, start_provider: StartProvider
+    machine: SimulatedHost, vm: Resource
 ) -> None:
-    host, provider = bare, start_provider(bare)
     for fault, words in (
         (faults.LibvirtDown(), "libvirt cannot be asked"),
         (faults.DiskFull(path=IMAGE_FOLDER), "free some space"),
         (faults.VmDoesNotBoot(), "its console says nothing"),
         (faults.FabricManagerStaysResident(), "its service is active, yet the API"),
     ):
-        host.inject(fault)
-        text = fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
-        assert words in text
-        assert host.name in text
-        host.clear_faults()
+        machine.inject(fault)
+        vm.refused("create", words, machine.name)
+        machine.clear_faults()
         if "API" in words or "console" in words:
-            host.sudo("virsh destroy fabric-manager")
-    assert provider.create(ServiceVmProvider, wanted(host)).outputs["state"] == "ready"
+            machine.sudo("virsh destroy fabric-manager")
+    machine.sudo("virsh undefine --nvram fabric-manager")
+    three = ("its service is failed", "all NVSwitches have to be there")
+    vm.refused("create", *three, switches=SWITCHES[:3])
+    machine.sudo("virsh destroy fabric-manager")
+    assert vm.create()["state"] == "ready"
 
 
 def test_a_bare_machine_serves_once_it_is_prepared_and_again_after_its_reboot(
@@ -253,52 +222,35 @@ def test_a_bare_machine_serves_once_it_is_prepared_and_again_after_its_reboot(
 ) -> None:
     (host,) = hosts(condition="bare")
     provider = start_provider(host)
-    assert "libvirt cannot be asked (sh: 1: virsh: not found)" in fails(
-        lambda: provider.create(ServiceVmProvider, wanted(host))
-    )
+    vm = provider.of(ServiceVmProvider, wanted(host))
+    vm.refused("create", "libvirt cannot be asked (sh: 1: virsh: not found)")
     packages = "libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils genisoimage psmisc"
     assert host.sudo(f"apt-get install -y {packages}").returncode == 0
-    arguments = host_boot.kernel_arguments(cpu=host_boot.Cpu.INTEL, huge_pages_1g_by_numa_node={})
-    boot = {
-        "connection": host.connection,
-        "kernel_arguments": list(arguments),
-        "files": dict(host_boot.host_files()),
-        "huge_pages_1g": {},
-        "reboot": "allow",
-        "reboot_timeout_seconds": 60,
-    }
-    provider.create(HostBootProvider, boot)
-    assert "not" in fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
+    provider.create(HostBootProvider, boot_inputs(host, huge_pages_1g={}))
     functions = [
         *({"address": a, "pci_id": "10de:22a3", "pci_class": "0680"} for a in SWITCHES),
         {"address": "0000:03:00.1", "pci_id": "11f8:4128", "pci_class": ""},
     ]
-    provider.create(VfioBindingProvider, {"connection": host.connection, "functions": functions})
-    made = provider.create(ServiceVmProvider, wanted(host))
-    assert (made.outputs["state"], made.outputs["drift"]) == ("ready", [])
+    few = {"connection": host.connection, "functions": functions[:-1]}
+    binding = provider.of(VfioBindingProvider, few)
+    binding.create()
+    vm.refused("create", "a function is not on vfio-pci", "; bind the function to vfio-pci")
+    link = "/sys/devices/pci0000:03/0000:03:00.1/driver"
+    host.sudo(
+        "mkdir -p /sys/bus/pci/drivers/switchtec; "
+        f"ln -s ../../../bus/pci/drivers/switchtec {link}"
+    )
+    viable = "bind every function of that IOMMU group to vfio-pci"
+    vm.refused("create", "group 14 is not viable", viable)
+    host.sudo(f"rm {link}")
+    binding.update(functions=functions)
+    made = vm.create()
+    assert (made["state"], made["drift"]) == ("ready", [])
 
     restart(host)
     # The machine lets in before its service VM has booted.
-    eventually(lambda: provider.read(ServiceVmProvider, made).outputs["state"] == "ready")
-    live = provider.read(ServiceVmProvider, made)
-    assert (live.outputs["state"], live.outputs["drift"]) == ("ready", [])
+    eventually(lambda: vm.look().outputs["state"] == "ready")
+    live = vm.refresh().outputs
+    assert (live["state"], live["drift"]) == ("ready", [])
     assert host.run("systemctl is-active gpu-clusters-service-vm").stdout == "active\n"
-    assert live.outputs["run"] != made.outputs["run"], "partitions have to be told anew"
-
-
-def test_the_vm_needs_every_switch_and_every_function_on_vfio(
-    host: SimulatedHost, start_provider: StartProvider
-) -> None:
-    provider = start_provider(without_vm(host))
-    three = wanted(host, switches=SWITCHES[:3])
-    text = fails(lambda: provider.create(ServiceVmProvider, three))
-    assert "its service is failed" in text
-    assert "all NVSwitches have to be there" in text
-    host.sudo("virsh destroy fabric-manager; virsh undefine --nvram fabric-manager")
-    host.sudo(
-        "rm /sys/bus/pci/devices/0000:03:00.1/driver; mkdir -p /sys/bus/pci/drivers/switchtec; "
-        "ln -s ../../../bus/pci/drivers/switchtec /sys/devices/pci0000:03/0000:03:00.1/driver"
-    )
-    text = fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
-    assert "group 14 is not viable" in text
-    assert "bind every function of that IOMMU group to vfio-pci" in text
+    assert live["run"] != made["run"], "partitions have to be told anew"

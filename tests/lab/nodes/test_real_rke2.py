@@ -260,7 +260,7 @@ def test_a_machine_that_is_taken_out_is_no_node_and_runs_nothing(
     world: World, operator: ExitStack
 ) -> None:
     operator.close()
-    world.rke2.delete(world.agent)
+    world.rke2.node(world.agent).delete()
     nodes_of_it = ("get", "nodes", "--output=name")
     eventually(
         lambda: world.lab.kubectl(*nodes_of_it).split() == [f"node/{SERVER}"],
