@@ -10,14 +10,15 @@ that is certain and in between; `make test-long` at every one.
 
 import itertools
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.host import BootCapability
 from gpuclusters.boot.model import HostBootInputs
 from gpuclusters.core import scripts
@@ -31,7 +32,7 @@ from gpuclusters.host.script import run_script
 from gpuclusters.host.ssh import Completed, SshHost
 from gpuclusters.service_vm.decide import WantedVm, findings, wanted
 from gpuclusters.service_vm.host import SshServiceVm
-from gpuclusters.service_vm.model import IMAGE_FOLDER, STATE_FOLDER, ServiceVmInputs
+from gpuclusters.service_vm.model import ServiceVmInputs
 from gpuclusters.vfio.host import inspect
 from gpuclusters.vfio.model import VfioFunction
 from tests.fixtures.hosts import SimulatedHost
@@ -112,22 +113,34 @@ class World:
 
     machine: SimulatedHost
     host: Killing
-    vm: ServiceVmInputs
     service_vm: SshServiceVm
+    wanted: WantedVm
+    boot: BootCapability
 
     def done(self, *parts: str) -> bool:
         """Whether the next `up` would leave these parts of the service VM as they are."""
         found = findings(self.wanted, self.service_vm.look(), known=True)
         return not any(one.code in {f"service-vm.{part}" for part in parts} for one in found)
 
-    @property
-    def wanted(self) -> WantedVm:
-        """The service VM."""
-        return wanted(self.vm, scripts.texts("service_vm"))
-
-    def files(self, *endings: str) -> dict[str, str]:
+    def install(self, ending: str) -> None:
         """Those of the machine's own files for the VM."""
-        return {p: text for p, text in self.wanted.files.items() if p.endswith(endings)}
+        files = {p: text for p, text in self.wanted.files.items() if p.endswith(ending)}
+        self.service_vm.install(files)
+
+    def vfio(self, verb: str) -> None:
+        after = ["vfio/vfio_users"]
+        run_script(self.host, "vfio/vfio_bind", (verb, FUNCTION.entry), tried=verb, after=after)
+
+    def driver(self) -> str | None:
+        return inspect(self.host, [FUNCTION])[FUNCTION.address].driver
+
+    def prepare_boot(self) -> None:
+        with pytest.raises(Refused, match="it is set for the next boot, and reboots are refused"):
+            converge(self.boot, Reporter())
+
+    def booting(self) -> set[str]:
+        """What the next `up` would find."""
+        return {one.code for one in self.boot.findings(self.boot.observe())}
 
 
 @pytest.fixture(scope="module")
@@ -137,226 +150,83 @@ def world(hosts_pool: Any) -> World:
     vm = ServiceVmInputs.model_validate(inputs_of(machine), by_name=True)
     connection = HostConnection.model_validate(machine.connection)
     host = Killing(connection, find_credentials(machine.client_key.read_text()))
-    made = World(machine, host, vm, SshServiceVm(host, vm))
-    made.service_vm.install(made.wanted.files)
+    boot = HostBootInputs.model_validate(boot_inputs(machine, huge_pages_1g={}, reboot="refuse"))
+    wanted_vm = wanted(vm, scripts.texts("service_vm"))
+    made = World(machine, host, SshServiceVm(host, vm), wanted_vm, BootCapability(boot, host))
+    made.service_vm.install(wanted_vm.files)
     return made
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step: how it is undone, done, and what tells whether it is done."""
-
-    undo: str
-    """A shell's line."""
-    act: Callable[[World], object]
-    done: Callable[[World], bool]
-    """What the next `up` believes."""
-    truth: str
-    """A shell's line whose output is always the same once it is done."""
-    commands: int
-    """So many commands change something, at least; fewer means that the kills hit nothing."""
-
-
-NAME = "fabric-manager"
-UNIT = "gpu-clusters-service-vm.service"
-UNITS_FOLDER = "/etc/systemd/system"
 WRITTEN = "/etc/gpu-clusters/written"
 OWN_UNIT = "killed-now-and-then.service"
-GPU = "0000:86:00.0"
-FUNCTION = VfioFunction(address=GPU, pci_id="10de:2330", pci_class="0302")
-LOADED = f"systemctl show -p NeedDaemonReload -p UnitFileState {UNIT}; cat {UNITS_FOLDER}/{UNIT} | sha256sum"
-
-
-def script(world: World, name: str, *arguments: str) -> None:
-    after = ["vfio/vfio_users"] if name == "vfio/vfio_bind" else []
-    run_script(world.host, name, arguments, tried=name, after=after)
-
-
-def unit_state(world: World) -> UnitState:
-    return SshHostUnits(world.host).state(OWN_UNIT)
-
-
-STEPS: Mapping[str, Step] = {
-    "image": Step(
-        f"rm -rf {STATE_FOLDER}/images",
-        lambda w: w.service_vm.fetch_image(20),
-        lambda w: w.done("image"),
-        f"ls {STATE_FOLDER}/images",
-        3,
-    ),
-    "units": Step(
-        f"echo '# older' >> {UNITS_FOLDER}/{UNIT}; systemctl daemon-reload",
-        lambda w: w.service_vm.install(w.files(UNIT)),
-        lambda w: w.done("file", "unit"),
-        LOADED,
-        5,
-    ),
-    "seed": Step(
-        f"rm -rf {IMAGE_FOLDER}/{NAME}-seed.iso {STATE_FOLDER}/{NAME}*",
-        lambda w: w.service_vm.write_seed(w.wanted.seed),
-        lambda w: w.done("seed"),
-        f"ls -A {STATE_FOLDER}; stat -c '%a %n' {STATE_FOLDER}/* {IMAGE_FOLDER}/{NAME}-seed.iso",
-        8,
-    ),
-    "network": Step(
-        f"virsh net-destroy {NAME}; virsh net-undefine {NAME}",
-        lambda w: w.service_vm.define(w.wanted.network),
-        lambda w: w.done("network"),
-        f"virsh net-info {NAME}; virsh net-dumpxml --inactive {NAME}",
-        3,
-    ),
-    "disk": Step(
-        f"rm -f {IMAGE_FOLDER}/{NAME}.qcow2*",
-        lambda w: w.service_vm.make_disk(),
-        lambda w: w.done("disk"),
-        f"ls {IMAGE_FOLDER}/*.qcow2*",
-        3,
-    ),
-    "domain": Step(
-        f"virsh undefine --nvram {NAME}",
+FUNCTION = VfioFunction(address="0000:86:00.0", pci_id="10de:2330", pci_class="0302")
+STEPS: dict[str, tuple[Callable[[World], object], Callable[[World], bool]]] = {
+    "image": (lambda w: w.service_vm.fetch_image(20), lambda w: w.done("image")),
+    "units": (lambda w: w.install(".service"), lambda w: w.done("file", "unit")),
+    "seed": (lambda w: w.service_vm.write_seed(w.wanted.seed), lambda w: w.done("seed")),
+    "network": (lambda w: w.service_vm.define(w.wanted.network), lambda w: w.done("network")),
+    "disk": (lambda w: w.service_vm.make_disk(), lambda w: w.done("disk")),
+    "domain": (
         lambda w: w.service_vm.define(w.wanted.domain),
         lambda w: w.done("domain", "autostart"),
-        f"virsh dominfo {NAME}; virsh dumpxml --inactive {NAME}",
-        2,
     ),
-    "file": Step(
-        f"echo older > {WRITTEN}",
+    "file": (
         lambda w: SshNodeFiles(w.host).write(WRITTEN, b"new\n", mode="0640", owner="root:root"),
         lambda w: (
             (live := SshNodeFiles(w.host).read(WRITTEN)) is not None
             and (live.content, live.mode) == (b"new\n", "0640")
         ),
-        f"cat {WRITTEN}; stat -c %a {WRITTEN}",
-        5,
     ),
-    "file that goes": Step(
-        f"echo there > {WRITTEN}",
+    "file that goes": (
         lambda w: SshNodeFiles(w.host).remove(WRITTEN),
         lambda w: SshNodeFiles(w.host).read(WRITTEN) is None,
-        f"ls {WRITTEN} 2>&1",
-        1,
     ),
-    "unit that starts": Step(
-        f"systemctl disable --now {OWN_UNIT}; printf '%s\\n' '[Service]' 'Type=oneshot' "
-        "'RemainAfterExit=yes' 'ExecStart=/bin/true' '[Install]' 'WantedBy=multi-user.target' "
-        f"> {UNITS_FOLDER}/{OWN_UNIT}",
+    "unit that starts": (
         lambda w: SshHostUnits(w.host).apply(OWN_UNIT, enabled=True, active=True, restart=False),
-        lambda w: unit_state(w) == UnitState("enabled", "active", stale=False),
-        f"systemctl is-enabled {OWN_UNIT}; systemctl is-active {OWN_UNIT}",
-        3,
+        lambda w: (
+            SshHostUnits(w.host).state(OWN_UNIT) == UnitState("enabled", "active", stale=False)
+        ),
     ),
-    "functions that are bound": Step(
-        f"echo > /sys/bus/pci/devices/{GPU}/driver_override; "
-        f"echo {GPU} > /sys/bus/pci/devices/{GPU}/driver/unbind",
-        lambda w: script(w, "vfio/vfio_bind", "bind", FUNCTION.entry),
-        lambda w: inspect(w.host, [FUNCTION])[GPU].driver == "vfio-pci",
-        f"basename $(readlink /sys/bus/pci/devices/{GPU}/driver); "
-        f"cat /sys/bus/pci/devices/{GPU}/driver_override",
-        2,
+    "functions that are bound": (lambda w: w.vfio("bind"), lambda w: w.driver() == "vfio-pci"),
+    "functions that are given back": (
+        lambda w: w.vfio("release"),
+        lambda w: w.driver() != "vfio-pci",
     ),
-    "functions that are given back": Step(
-        f"echo vfio-pci > /sys/bus/pci/devices/{GPU}/driver_override; "
-        f"echo {GPU} > /sys/bus/pci/drivers_probe",
-        lambda w: script(w, "vfio/vfio_bind", "release", FUNCTION.entry),
-        lambda w: inspect(w.host, [FUNCTION])[GPU].driver != "vfio-pci",
-        f"readlink /sys/bus/pci/devices/{GPU}/driver; cat /sys/bus/pci/devices/{GPU}/driver_override",
-        2,
+    "what it boots with": (
+        World.prepare_boot,
+        lambda w: w.booting() == {"boot.running-arguments"},
     ),
 }
-
-
-class Walk:
-    """Kills one step before one command after another, and runs it again after each."""
-
-    def __init__(self, world: World, step: Step) -> None:
-        self._world = world
-        self._step = step
-        world.machine.sudo(step.undo)
-        assert not step.done(world)
-        step.act(world)
-        assert step.done(world), "else it would be done for ever"
-        self._undisturbed = world.machine.sudo(step.truth).stdout
-
-    def kill_at(self, number: int) -> bool:
-        """Kill at this command and finish; False when the step ends before it."""
-        world, step = self._world, self._step
-        world.machine.sudo(step.undo)
-        with world.host.killed_at(number):
-            step.act(world)
-        if not world.host.fired:
-            return False
-        if not step.done(world):
-            step.act(world)
-        # Done before the kill, or now; nothing is left that the next `up` would not see.
-        found = world.machine.sudo(step.truth).stdout
-        assert found == self._undisturbed, f"killed at {number}"
-        return True
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_a_step_that_is_killed_is_finished_by_the_next_run(world: World, name: str) -> None:
-    step = STEPS[name]
-    walk = Walk(world, step)
-    for number in sorted({1, (1 + step.commands) // 2, step.commands}):
-        assert walk.kill_at(number)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", STEPS)
-def test_a_step_that_is_killed_anywhere_is_finished_by_the_next_run(
-    world: World, name: str
-) -> None:
-    step = STEPS[name]
-    walk = Walk(world, step)
-    kills = 0
-    while walk.kill_at(kills + 1):
-        kills += 1
-    assert kills >= step.commands
-
-
-TAKE_EFFECT = "Make what was written take effect at the next boot"
+"""By name: the act, and what the next `up` believes of it. The rest is in the table beside."""
+TOLD = yaml.safe_load(Path(__file__).with_name("killed_steps.yaml").read_text())
 
 
 @pytest.mark.parametrize(
-    "numbers",
-    [pytest.param((1, 3, 5), id="some"), pytest.param(None, id="every", marks=pytest.mark.long)],
+    "every",
+    [pytest.param(False, id="some"), pytest.param(True, id="every", marks=pytest.mark.long)],
 )
-def test_what_a_machine_boots_with_is_finished_by_the_next_run(
-    hosts_pool: Any, numbers: tuple[int, ...] | None
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_that_is_killed_is_finished_by_the_next_run(
+    world: World, name: str, every: bool
 ) -> None:
-    (machine,) = hosts_pool.add(1, "supermicro-hgx-h100", condition="bare")
-    machine.run("sudo -n apt-get install -y psmisc")
-    host = Killing(
-        HostConnection.model_validate(machine.connection),
-        find_credentials(machine.client_key.read_text()),
-    )
-    inputs = HostBootInputs.model_validate(boot_inputs(machine, huge_pages_1g={}, reboot="refuse"))
-    boot = BootCapability(inputs, host)
-    undo = (
-        f"rm -f {' '.join(inputs.files)} {host_boot.GRUB_FILE} {host_boot.INITRAMFS_STAMP}; "
-        "printf 'fs.inotify.max_user_instances = 1\\n' > /tmp/old; sysctl -p /tmp/old; update-grub; "
-        "systemctl daemon-reload"
-    )
-    truth = (
-        f"cat {' '.join(inputs.files)} {host_boot.INITRAMFS_STAMP}; grep linux /boot/grub/grub.cfg; "
-        "sysctl -n fs.inotify.max_user_instances; systemctl show -p NeedDaemonReload libvirtd.service"
-    )
-
-    def act() -> None:
-        with pytest.raises(Refused, match="it is set for the next boot, and reboots are refused"):
-            converge(boot, Reporter())
-
-    act()
-    undisturbed = machine.sudo(truth).stdout
-    assert "NeedDaemonReload=no" in undisturbed
+    (act, done), told = STEPS[name], TOLD[name]
+    least = told["commands"]
+    world.machine.sudo(told["undo"])
+    assert not done(world)
+    act(world)
+    assert done(world), "else it would be done for ever"
+    undisturbed = world.machine.sudo(told["truth"]).stdout
+    some = sorted({1, (1 + least) // 2, least})
     kills = 0
-    for number in numbers or itertools.count(1):
-        machine.sudo(undo)
-        with host.killed_at(number, script=TAKE_EFFECT):
-            act()
-        if not host.fired:
+    for number in itertools.count(1) if every else some:
+        world.machine.sudo(told["undo"])
+        with world.host.killed_at(number, told.get("only", "")):
+            act(world)
+        if not world.host.fired:
             break
         kills += 1
-        act()
-        assert machine.sudo(truth).stdout == undisturbed, f"killed at {number}"
-    assert kills >= len(numbers or range(5))
+        if not done(world):
+            act(world)
+        # Done before the kill, or now; nothing is left that the next `up` would not see.
+        assert world.machine.sudo(told["truth"]).stdout == undisturbed, f"killed at {number}"
+    assert kills >= (least if every else len(some))

@@ -237,8 +237,7 @@ def test_a_bare_machine_serves_once_it_is_prepared_and_again_after_its_reboot(
     vm.refused("create", "a function is not on vfio-pci", "; bind the function to vfio-pci")
     link = "/sys/devices/pci0000:03/0000:03:00.1/driver"
     host.sudo(
-        "mkdir -p /sys/bus/pci/drivers/switchtec; "
-        f"ln -s ../../../bus/pci/drivers/switchtec {link}"
+        f"mkdir -p /sys/bus/pci/drivers/switchtec; ln -s ../../../bus/pci/drivers/switchtec {link}"
     )
     viable = "bind every function of that IOMMU group to vfio-pci"
     vm.refused("create", "group 14 is not viable", viable)
