@@ -195,7 +195,7 @@ def test_bare_machines_become_an_rke2_cluster_whose_nodes_offer_their_gpus(dev: 
     token = dev.on_host("cp-01", "sudo -n cat /var/lib/rancher/rke2/server/token").strip()
     assert len(token) > 20
     dev.not_in_state(token.rsplit(":", 1)[-1])
-    dev.up_again()
+    eventually(lambda: dev.plan("--refresh") == [], "a cluster that nothing is to be changed in")
 
 
 def test_destroy_takes_the_machines_out_of_the_cluster_and_ends_it(dev: Checkout) -> None:
