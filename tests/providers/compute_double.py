@@ -48,11 +48,7 @@ class Cloud:
 
     def reset(self) -> None:
         """As new."""
-        for kept in (self.instances, self.refuses, self.quotas, self.project_quotas):
-            kept.clear()
-        for said in (self.calls, self.bodies, self.begins):
-            said.clear()
-        self.denied, self.limited, self.stuck, self.nonsense = "", 0, False, False
+        vars(self).update(vars(Cloud(url=self.url)) | {"lock": self.lock})
 
     def add(self, zone: str, body: dict[str, Any], status: str = "RUNNING") -> dict[str, Any]:
         """A machine that is there."""

@@ -1,137 +1,104 @@
 """Machines on Google Cloud, made by the provider's own process against a double of the Compute API."""
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.gcp.model import GcpMachineInputs, body
 from gpuclusters.gcp.resource import GcpMachineProvider, GcpQuotaProvider, SshHostKeyProvider
+from tests.adopt.conftest import project, warm
+from tests.engine.shellkit import Done, Shell, shell
 from tests.providers.compute_double import TOKEN, Cloud, compute_double
 from tests.providers.provider_process import (
-    Difference,
     Made,
     Properties,
     ProviderProcess,
-    Read,
-    StepFailed,
+    Resource,
     provider_process,
 )
+
+__all__ = ["project", "shell", "warm"]
 
 A, B, C = "us-central1-a", "us-central1-b", "us-central1-c"
 STOCK = (
     "ZONE_RESOURCE_POOL_EXHAUSTED",
     "The zone does not have enough resources available to fulfill the request. Try a different zone.",
 )
-USER_DATA = "#cloud-config\nssh_keys: {ed25519_private: very-secret-host-key}\n"
-MACHINE: Properties = {
-    "project": "p",
-    "zones": [A, B],
-    "name": "lab-gpu-1",
-    "owner": "gpu-clusters-lab",
-    "machine_type": "n1-standard-8",
-    "accelerator": {"type": "nvidia-tesla-v100", "count": 1},
-    "gpus": 1,
-    "provisioning": "standard",
-    "disk": {"image": "projects/ubuntu-os-cloud/global/images/i", "size_gib": 256},
-    "subnetwork": "projects/p/regions/us-central1/subnetworks/lab",
-    "tags": ["lab"],
-    "labels": {"team": "research"},
-    "service_account": "lab@p.iam.gserviceaccount.com",
-    "scopes": ["logging.write"],
-    "user_data": USER_DATA,
-}
-
-
-@dataclass
-class World:
-    """The double, and a provider that reaches it."""
-
-    cloud: Cloud
-    process: ProviderProcess
-
-    @property
-    def google(self) -> Properties:
-        """The input that leads to the double."""
-        return {"google": {"endpoint": self.cloud.url}}
-
-    def create(self, **changes: Any) -> Made:
-        return self.process.create(GcpMachineProvider, MACHINE | self.google | changes)
-
-    def update(self, made: Made, **changes: Any) -> Made:
-        return self.process.update(GcpMachineProvider, made, MACHINE | self.google | changes)
-
-    def diff(self, olds: Properties, **changes: Any) -> Difference:
-        return self.process.diff(GcpMachineProvider, olds, MACHINE | self.google | changes)
-
-    def delete(self, made: Made) -> None:
-        self.process.delete(GcpMachineProvider, made)
-
-    def read(self, made: Made) -> Read:
-        return self.process.read(GcpMachineProvider, made)
+MACHINE: Properties = yaml.safe_load(Path(__file__).with_name("gcp_machine.yaml").read_text())
+NAME, OURS = MACHINE["name"], {"gpu-clusters-owner": MACHINE["owner"]}
 
 
 @pytest.fixture(scope="module")
-def shared_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    stderr = tmp_path_factory.mktemp("gcp") / "provider.err"
-    with compute_double() as cloud:
-        environment = {"GOOGLE_OAUTH_ACCESS_TOKEN": TOKEN}
-        with provider_process(stderr, environment) as process:
-            yield World(cloud, process)
+def double() -> Iterator[Cloud]:
+    with compute_double() as made:
+        yield made
 
 
 @pytest.fixture
-def world(shared_world: World) -> World:
-    shared_world.cloud.reset()
-    return shared_world
+def cloud(double: Cloud) -> Cloud:
+    double.reset()
+    return double
 
 
-def test_a_machine_is_made_in_the_preferred_zone_stays_and_goes(world: World) -> None:
-    made = world.create()
-    assert made.id == "p/lab-gpu-1"
-    assert made.outputs["zone"] == A
-    assert made.outputs["address"] == made.outputs["internal_address"] == "10.10.0.2"
-    assert made.outputs["status"] == "RUNNING"
-    assert world.cloud.inserts() == [A]
-    (sent,) = world.cloud.bodies
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProviderProcess]:
+    stderr = tmp_path_factory.mktemp("gcp") / "provider.err"
+    with provider_process(stderr, {"GOOGLE_OAUTH_ACCESS_TOKEN": TOKEN}) as made:
+        yield made
+
+
+@pytest.fixture
+def machine(cloud: Cloud, process: ProviderProcess) -> Resource:
+    return process.of(GcpMachineProvider, MACHINE | {"google": {"endpoint": cloud.url}})
+
+
+def test_a_machine_is_made_in_the_preferred_zone_stays_and_goes(
+    cloud: Cloud, machine: Resource
+) -> None:
+    made = machine.create()
+    assert machine.id == "p/lab-gpu-1"
+    assert made["zone"] == A
+    assert made["address"] == made["internal_address"] == "10.10.0.2"
+    assert made["status"] == "RUNNING"
+    assert cloud.inserts() == [A]
+    (sent,) = cloud.bodies
     assert sent["scheduling"]["onHostMaintenance"] == "TERMINATE"
-    assert sent["labels"] == {"team": "research", "gpu-clusters-owner": "gpu-clusters-lab"}
+    assert sent["labels"] == {"team": "research", **OURS}
     assert "accessConfigs" not in sent["networkInterfaces"][0]
-    assert not world.diff(made.outputs).changes
+    assert not machine.differs()
     other = "#cloud-config\nnew: version\n"
-    assert not world.diff(made.outputs, user_data=other).changes, (
-        "it is read at the first boot alone"
-    )
+    assert not machine.differs(user_data=other), "it is read at the first boot alone"
 
-    world.cloud.instances[(A, "lab-gpu-1")]["deletionProtection"] = True
-    with pytest.raises(StepFailed, match=f"in {A} is protected against deletion; write deletion-"):
-        world.delete(made)
-    world.update(made)
-    world.delete(made)
-    assert not world.cloud.instances
-    world.delete(made)  # gone already is done
+    cloud.instances[(A, NAME)]["deletionProtection"] = True
+    machine.refused("delete", f"in {A} is protected against deletion; write deletion-")
+    machine.update()
+    machine.delete()
+    assert not cloud.instances
+    machine.delete()  # gone already is done
 
 
 @pytest.mark.parametrize(
     ("refused", "denied", "said"),
     [
         (("INVALID_USAGE", "Invalid value"), "", "another zone would say the same"),
-        (("INVALID", f"Invalid metadata: {USER_DATA}"), "", "Invalid metadata"),
+        (("INVALID", f"Invalid metadata: {MACHINE['user_data']}"), "", "Invalid metadata"),
         (None, "Required 'compute.instances.list' permission", "give the account the role Compute Admin"),
     ],
     ids=["the machine", "its secrets", "the account"],
 )  # fmt: skip
 def test_what_another_zone_would_refuse_too_is_said_at_once_and_without_the_host_key(
-    world: World, refused: tuple[str, str] | None, denied: str, said: str
+    cloud: Cloud, machine: Resource, refused: tuple[str, str] | None, denied: str, said: str
 ) -> None:
-    world.cloud.denied = denied
+    cloud.denied = denied
     if refused:
-        world.cloud.refuses[A] = refused
-    with pytest.raises(StepFailed, match=said) as failed:
-        world.create()
-    assert world.cloud.inserts() == ([A] if refused else [])
-    assert "very-secret-host-key" not in str(failed.value) + world.process.stderr.read_text()
+        cloud.refuses[A] = refused
+    text = machine.refused("create", said)
+    assert cloud.inserts() == ([A] if refused else [])
+    assert "very-secret-host-key" not in text + machine.process.stderr.read_text()
 
 
 @pytest.mark.parametrize(
@@ -147,50 +114,44 @@ def test_what_another_zone_would_refuse_too_is_said_at_once_and_without_the_host
     ],
 )
 def test_when_no_zone_has_room_each_says_why(
-    world: World, code: str, message: str, remedy: str
+    cloud: Cloud, machine: Resource, code: str, message: str, remedy: str
 ) -> None:
-    world.cloud.refuses |= {A: (code, message), B: (code, message)}
-    with pytest.raises(StepFailed) as failed:
-        world.create()
-    text = str(failed.value)
+    cloud.refuses |= {A: (code, message), B: (code, message)}
+    text = machine.refused("create", f"{A}: {message}; {B}: {message}", remedy)
     assert text.startswith("machine lab-gpu-1 in project p: no zone made it (")
-    assert f"{A}: {message}; {B}: {message}" in text
-    assert remedy in text
     assert "Traceback" not in text
-    assert not world.cloud.instances
-    world.cloud.refuses.clear()
-    assert world.create().outputs["zone"] == A
+    assert not cloud.instances
+    cloud.refuses.clear()
+    assert machine.create()["zone"] == A
 
 
-def test_a_step_that_was_interrupted_finds_what_it_made(world: World) -> None:
-    world.cloud.begins.append("lab-gpu-1")
-    with pytest.raises(StepFailed):
-        world.create(zones=[A])
-    assert world.create(zones=[B, A]).outputs["zone"] == A
-    assert world.cloud.inserts() == [A]
+def test_a_step_that_was_interrupted_finds_what_it_made(cloud: Cloud, machine: Resource) -> None:
+    cloud.begins.append(NAME)
+    machine.refused("create", zones=[A])
+    assert machine.create(zones=[B, A])["zone"] == A
+    assert cloud.inserts() == [A]
 
 
 @pytest.mark.parametrize(
-    ("labels", "whose"),
-    [({"gpu-clusters-owner": "other"}, "belongs to other"), ({}, "has no label gpu-clusters-owner")],
-)  # fmt: skip
-def test_a_machine_of_somebody_else_is_left_alone(
-    world: World, labels: dict[str, str], whose: str
+    ("zones", "labels", "said"),
+    [
+        ([C], {"gpu-clusters-owner": "other"}, f"a machine of that name in {C}, and it belongs to"),
+        ([C], {}, f"in {C}, and it has no label gpu-clusters-owner"),
+        ([A, B], OURS, f"two machines of that name, in {A} and in {B}"),
+    ],
+    ids=["of somebody else", "of nobody", "twice"],
+)
+def test_a_machine_that_may_be_another_is_left_alone(
+    cloud: Cloud, machine: Resource, zones: list[str], labels: dict[str, str], said: str
 ) -> None:
-    world.cloud.add(C, {"name": "lab-gpu-1", "labels": labels})
-    with pytest.raises(StepFailed, match=f"a machine of that name in {C}, and it {whose}"):
-        world.create()
-    assert not world.cloud.inserts()
-    world.delete(Made("p/lab-gpu-1", MACHINE | world.google))
-    assert (C, "lab-gpu-1") in world.cloud.instances
-
-
-def test_a_machine_that_is_there_twice_is_a_refusal(world: World) -> None:
-    labels = {"gpu-clusters-owner": "gpu-clusters-lab"}
-    for zone in (A, B):
-        world.cloud.add(zone, {"name": "lab-gpu-1", "labels": labels})
-    with pytest.raises(StepFailed, match=f"two machines of that name, in {A} and in {B}"):
-        world.create()
+    for zone in zones:
+        cloud.add(zone, {"name": NAME, "labels": labels})
+    machine.refused("create", said)
+    assert not cloud.inserts()
+    if zones == [C]:
+        machine.made = Made("p/lab-gpu-1", machine.wanted)
+        machine.delete()
+        assert (C, NAME) in cloud.instances
 
 
 @pytest.mark.parametrize(
@@ -203,51 +164,48 @@ def test_a_machine_that_is_there_twice_is_a_refusal(world: World) -> None:
     ],
 )
 def test_what_makes_another_machine_of_it_is_a_replacement(
-    world: World, change: Properties, replaced: str
+    machine: Resource, change: Properties, replaced: str
 ) -> None:
-    difference = world.diff(MACHINE | world.google, **change)
-    assert difference.replaces == [replaced]
-    assert difference.delete_before_replace
+    machine.made.outputs = machine.wanted
+    difference = machine.diff(**change)
+    assert (difference.replaces, difference.delete_before_replace) == ([replaced], True)
 
 
-def test_labels_tags_and_protection_change_in_place(world: World) -> None:
-    made = world.create()
-    live = world.cloud.instances[(A, "lab-gpu-1")]
+def test_labels_tags_and_protection_change_in_place_and_a_refresh_sees_what_changed(
+    cloud: Cloud, machine: Resource
+) -> None:
+    machine.create()
+    live = cloud.instances[(A, NAME)]
     live["labels"]["goog-ops-agent-policy"] = "v2"
     change = {"labels": {"team": "ops"}, "tags": ["lab", "new"], "deletion_protection": True}
-    assert world.diff(made.outputs, **change).replaces == []
-    world.update(made, **change)
-    assert live["labels"] == {
-        "team": "ops",
-        "gpu-clusters-owner": "gpu-clusters-lab",
-        "goog-ops-agent-policy": "v2",
-    }
+    assert machine.diff(**change).replaces == []
+    machine.update(**change)
+    assert live["labels"] == {"team": "ops", **OURS, "goog-ops-agent-policy": "v2"}
     assert live["tags"]["items"] == ["lab", "new"]
     assert live["deletionProtection"] is True
 
-
-def test_a_refresh_sees_what_changed_and_what_is_gone(world: World) -> None:
-    made = world.create()
-    assert not world.diff(world.read(made).outputs).changes
-    live = world.cloud.instances[(A, "lab-gpu-1")]
-    live["labels"] = {"gpu-clusters-owner": "gpu-clusters-lab"}
+    machine.refresh()
+    assert not machine.differs(**change)
+    live["labels"] = OURS
     live["machineType"] = f"zones/{A}/machineTypes/n1-standard-4"
-    assert world.diff(world.read(made).outputs).replaces == ["machine_type"]
-    world.cloud.instances.clear()
-    assert world.read(made).id == ""
+    machine.refresh()
+    assert machine.diff().replaces == ["machine_type"]
+    cloud.instances.clear()
+    assert machine.refresh().id == ""
 
 
-def test_a_spot_machine_that_was_taken_back_is_started_again(world: World) -> None:
-    spot = {"provisioning": "spot"}
-    made = world.create(**spot)
-    world.cloud.instances[(A, "lab-gpu-1")]["status"] = "TERMINATED"
-    assert world.diff(world.read(made).outputs, **spot).changes
-    world.cloud.refuses[A] = STOCK
-    with pytest.raises(StepFailed, match=f"it is stopped in {A}, where its disk is, and does not"):
-        world.update(made, **spot)
-    world.cloud.refuses.clear()
-    assert world.update(made, **spot).outputs["status"] == "RUNNING"
-    assert world.cloud.inserts() == [A]
+def test_a_spot_machine_that_was_taken_back_is_started_again(
+    cloud: Cloud, machine: Resource
+) -> None:
+    machine.wanted["provisioning"] = "spot"
+    machine.create()
+    cloud.instances[(A, NAME)]["status"] = "TERMINATED"
+    machine.drifted()
+    cloud.refuses[A] = STOCK
+    machine.refused("update", f"it is stopped in {A}, where its disk is, and does not")
+    cloud.refuses.clear()
+    assert machine.update()["status"] == "RUNNING"
+    assert cloud.inserts() == [A]
 
 
 @pytest.mark.parametrize(
@@ -260,11 +218,11 @@ def test_a_spot_machine_that_was_taken_back_is_started_again(world: World) -> No
     ],
 )  # fmt: skip
 def test_wrong_inputs_are_refused_in_a_preview(
-    world: World, news: Properties, property_: str, reason: str
+    cloud: Cloud, process: ProviderProcess, news: Properties, property_: str, reason: str
 ) -> None:
-    failures = world.process.check(GcpMachineProvider, MACHINE | news)
+    failures = process.check(GcpMachineProvider, MACHINE | news)
     assert reason in failures[property_]
-    assert not world.cloud.calls
+    assert not cloud.calls
 
 
 @pytest.mark.parametrize(
@@ -279,55 +237,98 @@ def test_wrong_inputs_are_refused_in_a_preview(
 def test_a_machine_with_gpus_is_never_moved_while_it_runs(
     changes: Properties, expected: tuple[str, bool, str]
 ) -> None:
-    machine = GcpMachineInputs.model_validate(MACHINE | changes)
-    sent = body(machine, A)
+    inputs = GcpMachineInputs.model_validate(MACHINE | changes)
+    sent = body(inputs, A)
     rules = sent["scheduling"]
     found = (rules["onHostMaintenance"], rules["automaticRestart"], rules["provisioningModel"])
     assert found == expected
     assert rules["preemptible"] is (expected[2] == "SPOT")
-    assert sent["shieldedInstanceConfig"]["enableSecureBoot"] is (machine.gpus == 0)
-    assert ("guestAccelerators" in sent) is (machine.accelerator is not None)
+    assert sent["shieldedInstanceConfig"]["enableSecureBoot"] is (inputs.gpus == 0)
+    assert ("guestAccelerators" in sent) is (inputs.accelerator is not None)
     metadata = {one["key"]: one["value"] for one in sent["metadata"]["items"]}
     assert metadata["enable-oslogin"] == "FALSE"
 
 
-def test_all_shortages_of_quota_at_once_before_the_first_machine(world: World) -> None:
-    machines = {
-        f"lab-gpu-{n}": {"NVIDIA_V100_GPUS": 1, "GPUS_ALL_REGIONS": 1, "CPUS": 8, "NEW_GPUS": 1}
-        for n in (1, 2, 3)
+def test_all_shortages_of_quota_at_once_before_the_first_machine(
+    cloud: Cloud, machine: Resource
+) -> None:
+    each = {"NVIDIA_V100_GPUS": 1, "GPUS_ALL_REGIONS": 1, "CPUS": 8, "NEW_GPUS": 1}
+    inputs = {
+        **{"project": "p", "region": "us-central1", "owner": MACHINE["owner"]},
+        **{"google": machine.wanted["google"]},
+        "machines": {f"lab-gpu-{n}": each for n in (1, 2, 3)},
     }
-    wanted = {"project": "p", "region": "us-central1", "owner": "gpu-clusters-lab"}
-    world.cloud.add(A, {"name": "lab-gpu-1", "labels": {"gpu-clusters-owner": "gpu-clusters-lab"}})
-    world.cloud.quotas |= {"NVIDIA_V100_GPUS": (2, 1), "CPUS": (72, 8)}
-    world.cloud.project_quotas |= {"GPUS_ALL_REGIONS": (0, 0)}
-    with pytest.raises(StepFailed) as failed:
-        world.process.create(GcpQuotaProvider, wanted | world.google | {"machines": machines})
-    assert str(failed.value).strip() == (
+    quota = machine.process.of(GcpQuotaProvider, inputs)
+    cloud.add(A, {"name": NAME, "labels": OURS})
+    cloud.quotas |= {"NVIDIA_V100_GPUS": (2, 1), "CPUS": (72, 8)}
+    cloud.project_quotas |= {"GPUS_ALL_REGIONS": (0, 0)}
+    assert quota.refused("create").strip() == (
         "project p, region us-central1: the quota does not suffice for 2 machines: GPUS_ALL_REGIONS"
         " needs 2 more and 0 of 0 are free; NVIDIA_V100_GPUS needs 2 more and 1 of 2 are free; ask for"
         " more on the page IAM & Admin, Quotas; nothing was made [gcp.quota]"
     )
-    world.cloud.quotas["NVIDIA_V100_GPUS"] = (3, 1)
-    world.cloud.project_quotas["GPUS_ALL_REGIONS"] = (3, 1)
-    made = world.process.create(GcpQuotaProvider, wanted | world.google | {"machines": machines})
-    assert made.outputs["needed"]["CPUS"] == 16
-    news = wanted | world.google | {"machines": machines}
-    assert not world.process.diff(GcpQuotaProvider, made.outputs, news).changes
+    cloud.quotas["NVIDIA_V100_GPUS"] = (3, 1)
+    cloud.project_quotas["GPUS_ALL_REGIONS"] = (3, 1)
+    assert quota.create()["needed"]["CPUS"] == 16
+    assert not quota.differs()
 
 
-def test_a_host_key_is_made_once(world: World) -> None:
-    made = world.process.create(SshHostKeyProvider, {"machine": "gpu-1"})
-    assert made.outputs["private_key"].startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
-    assert made.outputs["public_key"].startswith("ssh-ed25519 AAAA")
-    same = world.process.diff(SshHostKeyProvider, made.outputs, {"machine": "gpu-1"})
-    assert not same.changes
-    assert world.process.read(SshHostKeyProvider, made).outputs == made.outputs
+def test_a_host_key_is_made_once(process: ProviderProcess) -> None:
+    key = process.of(SshHostKeyProvider, {"machine": "gpu-1"})
+    made = key.create()
+    assert made["private_key"].startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
+    assert made["public_key"].startswith("ssh-ed25519 AAAA")
+    assert not key.differs()
+    assert key.look().outputs == made
 
 
-def test_credentials_in_the_configuration_are_refused(world: World, tmp_path: Any) -> None:
-    google = {"endpoint": world.cloud.url, "refused": ["gcp:credentials"]}
-    with (
-        provider_process(tmp_path / "err", {}) as process,
-        pytest.raises(StepFailed, match="has gcp:credentials, which reach Pulumi's provider and"),
-    ):
-        process.create(GcpMachineProvider, MACHINE | {"google": google})
+def test_credentials_in_the_configuration_are_refused(cloud: Cloud, tmp_path: Any) -> None:
+    google = {"endpoint": cloud.url, "refused": ["gcp:credentials"]}
+    with provider_process(tmp_path / "err", {}) as process:
+        made = process.of(GcpMachineProvider, MACHINE | {"google": google})
+        made.refused("create", "has gcp:credentials, which reach Pulumi's provider and")
+
+
+PROGRAM = """
+import json, pulumi
+from gpuclusters.gcp.resource import GcpMachine, GcpQuota, SshHostKey
+machine, names = json.load(open("wanted.json"))
+quota = GcpQuota("quota", project="p", region="us-central1", owner="lab",
+                 machines={name: {"NVIDIA_V100_GPUS": 1} for name in names})
+for name in names:
+    key = SshHostKey(f"{name}-key", machine=name)
+    inputs = machine | {"name": name, "user_data": pulumi.Output.secret(key.private_key)}
+    GcpMachine(name, **inputs, opts=pulumi.ResourceOptions(depends_on=[quota]))
+"""
+
+
+def test_machines_that_exist_stay_while_others_are_made_elsewhere(
+    project: Shell, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole runs of the engine."""
+    monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", TOKEN)
+    (project.folder / "__main__.py").write_text(PROGRAM)
+    project.ok("config", "set", "gcp:computeCustomEndpoint", cloud.url)
+
+    def up(names: list[str], zones: list[str], *options: str) -> Done:
+        wanted = json.dumps([MACHINE | {"zones": zones}, names])
+        (project.folder / "wanted.json").write_text(wanted)
+        return project("up", "--yes", "--skip-preview", *options)
+
+    cloud.quotas["NVIDIA_V100_GPUS"] = (1, 0)
+    refused = up(["gpu-1", "gpu-2"], [A, B])
+    assert refused.code != 0
+    assert "NVIDIA_V100_GPUS needs 2 more and 1 of 1 are free" in refused.out + refused.err
+    assert not cloud.instances
+
+    cloud.quotas["NVIDIA_V100_GPUS"] = (9, 0)
+    assert up(["gpu-1"], [A, B]).code == 0
+    cloud.refuses[A] = STOCK
+    assert up(["gpu-1", "gpu-2"], [A, B]).code == 0
+    assert set(cloud.instances) == {(A, "gpu-1"), (B, "gpu-2")}
+    assert up(["gpu-1", "gpu-2"], [A, B], "--expect-no-changes").code == 0
+    assert up(["gpu-2"], [B]).code == 0
+    assert set(cloud.instances) == {(B, "gpu-2")}
+    assert cloud.inserts() == [A, A, B]
+    (kept,) = project.state.rglob("stacks/**/dev.json")
+    assert "PRIVATE KEY" not in kept.read_text()
