@@ -71,12 +71,6 @@ class Cluster(Nodes):
         nodes: dict[str, Any] = found["nodes"]
         return nodes
 
-    def order(self, agents_at_once: int) -> tuple[Join, ...]:
-        """Which host waits for which."""
-        names = [host.name for host in self.servers]
-        agents = [name for name in self.hosts if name not in names]
-        return join_order(names, agents, agents_at_once)
-
     def in_order(
         self, act: Callable[[SimulatedHost], object], agents_at_once: int
     ) -> Mapping[str, BaseException]:
@@ -84,7 +78,8 @@ class Cluster(Nodes):
 
         Returns the failures by host; a host behind one that failed is left alone.
         """
-        order = self.order(agents_at_once)
+        names = [host.name for host in self.servers]
+        order = join_order(names, [n for n in self.hosts if n not in names], agents_at_once)
         done: dict[str, Future[object]] = {}
         failures: dict[str, BaseException] = {}
 

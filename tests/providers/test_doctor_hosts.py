@@ -1,44 +1,73 @@
 """`gpu-clusters doctor` on simulated machines: one connection each, all at once."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
-from gpuclusters.cli.diagnosis import Level
-from gpuclusters.cli.doctor import Look, caas_host, machines
-from gpuclusters.compat.platforms import PRESETS, Platform
-from gpuclusters.fabric.table import Board
+from gpuclusters.cli.diagnosis import Diagnosis, Level
+from gpuclusters.cli.doctor import Look, caas_host, machines, rke2_host, usernetes_host
+from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.host import connect as ssh_connect
 from gpuclusters.host.model import HostConnection
-from gpuclusters.preflight.model import expects_of
 from lab.hosts import faults
+from lab.hosts.model import USER
 from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.providers.test_preflight_of_hosts import EXPECTS
+from tests.unit.config.documents import base
 
-PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]
-EXPECTS = expects_of(PRESET, Board(PRESET.gpus, PRESET.switches, PRESET.extra_functions))
+CAAS = caas_host(EXPECTS, None)
 
 
-def machine(
-    there: SimulatedHost, fabric_manager: str | None = None, **changes: Any
-) -> tuple[HostConnection, Look]:
-    connection = HostConnection(**{**there.connection, **changes})
-    return connection, caas_host(EXPECTS, fabric_manager)
+def section(kind: ClusterType, **changes: Any) -> Any:
+    document = base(kind)
+    document[kind.value] |= changes
+    parsed = parse(document)
+    assert isinstance(parsed, StackConfig), parsed
+    return parsed.section
+
+
+RKE2 = section(ClusterType.RKE2)
+USERNETES = usernetes_host(section(ClusterType.USERNETES, account=USER))
+
+
+def found(*hosts: SimulatedHost, look: Look = CAAS, **changes: Any) -> list[Diagnosis]:
+    """What is said of machines, the last one declared with these changes, but for the credentials."""
+    told = [h.connection for h in hosts]
+    told[-1] |= changes
+    looks = [(HostConnection(**one), look) for one in told]
+    said = list(machines(looks, hosts[0].client_key.read_text()))
+    assert (said[0].area, said[0].level) == ("credentials", Level.OK)
+    assert all(one.fix for one in said if one.level is not Level.OK)
+    return said[1:]
+
+
+def brief(said: Sequence[Diagnosis]) -> list[tuple[Level, str]]:
+    return [(one.level, one.id or one.text) for one in said]
 
 
 @pytest.fixture(scope="module")
-def shared(hosts_pool: Any) -> list[SimulatedHost]:
-    made: list[SimulatedHost] = hosts_pool.add(3, "supermicro-hgx-h100")
-    return made
+def shared(hosts_pool: Any) -> dict[str, list[SimulatedHost]]:
+    return {
+        "caas": hosts_pool.add(3, "supermicro-hgx-h100"),
+        "rke2": hosts_pool.add(1, "plain-gpu-a100", condition="bare"),
+        "usernetes": hosts_pool.add(1, "plain-gpu-v100", condition="prepared"),
+    }
 
 
 @pytest.fixture
-def three(shared: list[SimulatedHost]) -> Iterator[list[SimulatedHost]]:
+def there(shared: dict[str, list[SimulatedHost]]) -> Iterator[dict[str, list[SimulatedHost]]]:
     yield shared
-    for host in shared:
-        host.clear_faults()
+    for hosts in shared.values():
+        for host in hosts:
+            host.clear_faults()
+
+
+@pytest.fixture
+def three(there: dict[str, list[SimulatedHost]]) -> list[SimulatedHost]:
+    return there["caas"]
 
 
 @pytest.fixture(autouse=True)
@@ -54,10 +83,9 @@ def test_each_machine_says_what_is_wrong_with_it(three: list[SimulatedHost]) -> 
     strange.inject(faults.WrongHostKey())
     for host in three:
         host.forget()
-    found = list(machines([machine(h) for h in three], well.client_key.read_text()))
-    by_area = {d.area: [(x.level, x.id) for x in found if x.area == d.area] for d in found}
+    said = found(*three)
+    by_area = {d.area: [(x.level, x.id) for x in said if x.area == d.area] for d in said}
     assert by_area == {
-        "credentials": [(Level.OK, "")],
         well.name: [(Level.OK, "")],
         broken.name: [
             (Level.FAILURE, "preflight.off-the-bus"),
@@ -65,17 +93,14 @@ def test_each_machine_says_what_is_wrong_with_it(three: list[SimulatedHost]) -> 
         ],
         strange.name: [(Level.FAILURE, "remote.host-key-mismatch")],
     }
-    assert all(d.fix for d in found if d.level is not Level.OK)
-    (fine,) = (d for d in found if d.area == well.name)
+    (fine,) = (d for d in said if d.area == well.name)
     assert fine.text.startswith("prepared: 8 GPUs, ")
     assert len(well.journal("connection")) == len(well.commands()) == 1
 
 
 def test_two_names_of_one_machine_are_found_out(three: list[SimulatedHost]) -> None:
-    host = three[0]
-    twin = machine(host, host="hgx-twin")
-    found = list(machines([machine(host), twin], host.client_key.read_text()))
-    assert [(d.area, d.id) for d in found if d.level is Level.FAILURE] == [
+    said = found(three[0], three[0], host="hgx-twin")
+    assert [(d.area, d.id) for d in said if d.level is Level.FAILURE] == [
         ("hgx-twin", "doctor.same-machine")
     ]
 
@@ -94,10 +119,9 @@ def test_two_names_of_one_machine_are_found_out(three: list[SimulatedHost]) -> N
 def test_what_the_fabric_manager_says_is_told_by_its_cause(
     three: list[SimulatedHost], fault: Any, name: str
 ) -> None:
-    host = three[0]
-    host.inject(fault)
-    found = list(machines([machine(host, "127.0.0.1")], host.client_key.read_text()))
-    assert [d.id for d in found if d.level is Level.FAILURE] == [name]
+    three[0].inject(fault)
+    said = found(three[0], look=caas_host(EXPECTS, "127.0.0.1"))
+    assert [d.id for d in said if d.level is Level.FAILURE] == [name]
 
 
 def test_without_a_key_no_machine_is_tried(
@@ -105,11 +129,56 @@ def test_without_a_key_no_machine_is_tried(
 ) -> None:
     for name in ("GPU_CLUSTERS_SSH_KEY_FILE", "SSH_AUTH_SOCK"):
         monkeypatch.delenv(name, raising=False)
-    (found,) = machines([machine(three[0])], None)
-    assert (found.area, found.level) == ("credentials", Level.FAILURE)
-    (found,) = machines([machine(three[0])], "not a key")
-    assert "unencrypted OpenSSH or PEM private key" in found.text
-    assert "not a key" not in found.text
+    looks = [(HostConnection(**three[0].connection), CAAS)]
+    (said,) = machines(looks, None)
+    assert (said.area, said.level) == ("credentials", Level.FAILURE)
+    (said,) = machines(looks, "not a key")
+    assert "unencrypted OpenSSH or PEM private key" in said.text
+    assert "not a key" not in said.text
+
+
+TAKEN = (faults.PortTaken(port=9345), faults.GpuMissing(module=1))
+UNFIT = (faults.OpenKernelModule(), faults.PortTaken(port=6443))
+FINE = "driver 580.178.04, 4 GPUs, can be prepared"
+NOUVEAU = (Level.WARNING, "driver.nouveau")
+
+
+@pytest.mark.parametrize(
+    ("kind", "look", "injected", "wanted"),
+    [
+        ("rke2", rke2_host(RKE2, "s1"), (), [(Level.OK, "bare, can be prepared")]),
+        ("rke2", rke2_host(RKE2, "g1"), (), [NOUVEAU]),
+        ("rke2", rke2_host(RKE2, "s1"), TAKEN, [(Level.FAILURE, "rke2.port-in-use")]),
+        ("rke2", rke2_host(RKE2, "g1"), TAKEN, [(Level.FAILURE, "driver.gpu-count"), NOUVEAU]),
+        ("usernetes", USERNETES, (), [(Level.OK, FINE)]),
+        (
+            "usernetes",
+            USERNETES,
+            UNFIT,
+            [(Level.FAILURE, "driver.modules-unfit"), (Level.FAILURE, "rootless.port-taken")],
+        ),
+    ],
+    ids=["server", "GPUs", "server, faults", "GPUs, faults", "usernetes", "usernetes, faults"],
+)
+def test_what_is_said_of_a_machine_of_another_type(
+    there: dict[str, list[SimulatedHost]],
+    kind: str,
+    look: Look,
+    injected: tuple[Any, ...],
+    wanted: list[tuple[Level, str]],
+) -> None:
+    there[kind][0].inject(*injected)
+    assert sorted(brief(found(there[kind][0], look=look))) == sorted(wanted)
+
+
+def test_a_machine_of_usernetes_that_shows_another_key_is_not_looked_at(hosts: Hosts) -> None:
+    (host,) = hosts(1, platform="plain-gpu-v100", condition="bare")
+    host.inject(faults.WrongHostKey())
+    told = [(Level.FAILURE, "remote.host-key-mismatch")]
+    assert brief(found(host, look=USERNETES)) == told
+    host.clear_faults()
+    fine = [(Level.OK, "no driver yet, can be prepared")]
+    assert brief(found(host, look=USERNETES)) == fine
 
 
 def test_machines_that_are_silent_cost_one_attempt_each(
@@ -120,9 +189,12 @@ def test_machines_that_are_silent_cost_one_attempt_each(
     monkeypatch.setattr(ssh_connect, "LOGIN_TIMEOUT_SECONDS", 0.2)
     with ExitStack() as stack:
         silent = [stack.enter_context(nobody_speaks()) for _ in range(5)]
-        looks = [machine(host, host=f"silent-{n}", port=p) for n, (p, _) in enumerate(silent)]
-        found = list(machines(looks, host.client_key.read_text()))
-        assert [d.id for d in found[1:]] == ["remote.unreachable"] * 5
+        looks = [
+            (HostConnection(**host.connection | {"host": f"silent-{n}", "port": port}), CAAS)
+            for n, (port, _) in enumerate(silent)
+        ]
+        said = list(machines(looks, host.client_key.read_text()))
+        assert [d.id for d in said[1:]] == ["remote.unreachable"] * 5
         assert [guests(server) for _, server in silent] == [1] * 5
 
 

@@ -6,13 +6,11 @@ import pytest
 import yaml
 
 from gpuclusters.rke2 import releases
-from gpuclusters.rke2.resource import Rke2NodeProvider
 from lab.hosts import faults
-from lab.hosts.faults import DiskNearlyFull
 from lab.hosts.rke2 import rke2_release
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import StepFailed
+from tests.providers.provider_process import Resource
 from tests.providers.rke2kit import AGENT_TOKEN, SERVER_TOKEN, V35, Cluster
 
 
@@ -34,11 +32,6 @@ def agent(hosts: Hosts) -> SimulatedHost:
     return made
 
 
-def starts(host: SimulatedHost) -> int:
-    """How often RKE2 was joined with on the host."""
-    return sum(entry.get("action") == "joined" for entry in host.journal("rke2"))
-
-
 def given_up(cluster: Cluster, host: SimulatedHost, words: str) -> str:
     """What is said of a host that does not join in time, with these words: why it does not.
 
@@ -46,9 +39,8 @@ def given_up(cluster: Cluster, host: SimulatedHost, words: str) -> str:
     """
     text = ""
     for seconds in (1, 8, 64):
-        with pytest.raises(StepFailed, match=f"not done after {seconds} s") as failed:
-            cluster.create(host, join_timeout_seconds=seconds)
-        text = str(failed.value)
+        late = cluster.node(host, join_timeout_seconds=seconds)
+        text = late.refused("create", f"not done after {seconds} s")
         if words in text:
             return text
     raise AssertionError(text)
@@ -61,32 +53,33 @@ def test_a_cluster_lives_from_its_first_server_to_its_end(
     cluster = Cluster(machines, start_provider(machines[0]), servers=2)
     for machine in machines:
         made = cluster.create(machine)
-        assert made.id == f"test/{machine.name}"
-        assert made.outputs["joined"] is True
-        assert made.outputs["drift"] == []
-        assert made.outputs["certificate_expires"].endswith("Z")
+        assert cluster.kept[machine.name].id == f"test/{machine.name}"
+        assert (made["joined"], made["drift"]) == (True, [])
+        assert made["certificate_expires"].endswith("Z")
     assert set(cluster.nodes()) == {machine.name for machine in machines}
 
     first, agent = machines[0], machines[-1]
-    kubeconfig = yaml.safe_load(cluster.made[first.name].outputs["kubeconfig"])
+    kubeconfig = yaml.safe_load(cluster.kept[first.name].outputs["kubeconfig"])
     assert kubeconfig["clusters"][0]["cluster"]["server"] == f"https://{cluster.address}:6443"
     assert kubeconfig["current-context"] == "test"
-    assert cluster.made[agent.name].outputs["kubeconfig"] == ""
+    assert cluster.kept[agent.name].outputs["kubeconfig"] == ""
 
     # Again, and after a look: nothing to do, and nothing restarted.
     for machine in (first, agent):
-        assert cluster.refresh(machine).outputs["drift"] == []
-        assert cluster.differs(machine) == (False, [])
-        cluster.create(machine)
-        assert starts(machine) == 1
+        node = cluster.node(machine)
+        assert node.refresh().outputs["drift"] == []
+        assert not node.differs()
+        node.create()
+        joins = [entry for entry in machine.journal("rke2") if entry.get("action") == "joined"]
+        assert len(joins) == 1
 
     for machine in reversed(machines):
-        cluster.delete(machine)
+        cluster.node(machine).delete()
         assert not machine.path("/var/lib/rancher/rke2").exists()
         assert not machine.path("/usr/local/bin/rke2").exists()
         assert not machine.path(releases.INOTIFY).exists()
-        cluster.delete(machine)  # gone already is done
-        assert cluster.refresh(machine).id == ""
+        cluster.node(machine).delete()  # gone already is done
+        assert cluster.node(machine).look().id == ""
 
 
 def test_taints_of_a_node_that_joined_long_ago_follow_the_configuration(
@@ -96,15 +89,17 @@ def test_taints_of_a_node_that_joined_long_ago_follow_the_configuration(
         config = small.inputs(agent)["config"]
         return {"config": {**config, "node-taint": list(taints)} if taints else config}
 
+    def there() -> list[dict[str, str]]:
+        found: list[dict[str, str]] = small.nodes()[agent.name]["spec"]["taints"]
+        return found
+
     small.create(agent, **tainted("gpus=a100:NoSchedule"))
-    spec = small.nodes()[agent.name]["spec"]
-    assert spec["taints"] == [{"key": "gpus", "value": "a100", "effect": "NoSchedule"}]
+    assert there() == [{"key": "gpus", "value": "a100", "effect": "NoSchedule"}]
     # RKE2's own configuration counts at the registration alone.
-    small.update(agent, **tainted("gpus=h100:NoSchedule"))
-    spec = small.nodes()[agent.name]["spec"]
-    assert spec["taints"] == [{"key": "gpus", "value": "h100", "effect": "NoSchedule"}]
-    small.update(agent, **tainted())
-    assert small.nodes()[agent.name]["spec"]["taints"] == []
+    small.node(agent, **tainted("gpus=h100:NoSchedule")).update()
+    assert there() == [{"key": "gpus", "value": "h100", "effect": "NoSchedule"}]
+    small.node(agent, **tainted()).update()
+    assert there() == []
 
 
 def test_a_host_that_cannot_join_says_why_and_the_next_run_goes_on(
@@ -112,10 +107,8 @@ def test_a_host_that_cannot_join_says_why_and_the_next_run_goes_on(
 ) -> None:
     # A closed port is found before anything is installed.
     agent.inject(faults.JoinFails(why="port-closed"))
-    with pytest.raises(
-        StepFailed, match=r"does not reach the servers .*9345.*open ports 9345 and 6443"
-    ):
-        small.create(agent)
+    closed = ("does not reach the servers ", "9345", "open ports 9345 and 6443")
+    small.node(agent).refused("create", *closed)
     assert not agent.path("/usr/local/bin/rke2").exists()
     agent.clear_faults()
     said: dict[Any, str] = {
@@ -123,34 +116,31 @@ def test_a_host_that_cannot_join_says_why_and_the_next_run_goes_on(
         "clock-skew": "the clocks of this host and of the servers differ",
         "duplicate-name": "another machine is or was in the cluster under this node name",
     }
+    told = []
     for why, words in said.items():
         agent.inject(faults.JoinFails(why=why))
-        with pytest.raises(StepFailed, match=words) as failed:
-            small.create(agent)
-        assert f"join test as agent {agent.name}" in str(failed.value)
-        assert "not done after" not in str(failed.value), "waiting longer cannot help"
-        assert AGENT_TOKEN not in str(failed.value)
+        told.append(small.node(agent).refused("create", words))
+        assert "not done after" not in told[-1], "waiting longer cannot help"
         agent.clear_faults()
     agent.inject(faults.JoinFails(why="server-lost"))
-    told = given_up(small, agent, "the host cannot reach a server")
-    assert f"join test as agent {agent.name}" in told
-    assert AGENT_TOKEN not in told
+    told.append(given_up(small, agent, "the host cannot reach a server"))
+    for text in told:
+        assert f"join test as agent {agent.name}" in text
+        assert AGENT_TOKEN not in text
     agent.clear_faults()
-    assert small.create(agent).outputs["joined"] is True
+    assert small.create(agent)["joined"] is True
 
 
 def test_what_is_wrong_with_a_host_is_said_at_once_before_it_is_touched(
     small: Cluster, agent: SimulatedHost
 ) -> None:
-    agent.inject(faults.PortTaken(port=10250), DiskNearlyFull(free_gib=3))
+    agent.inject(faults.PortTaken(port=10250), faults.DiskNearlyFull(free_gib=3))
     agent.path("/sys/fs/cgroup/cgroup.controllers").unlink()
     apparmor = agent.path("/sys/module/apparmor/parameters")
     apparmor.mkdir(parents=True)
     (apparmor / "enabled").write_text("Y\n")
-    with pytest.raises(StepFailed) as failed:
-        small.create(agent)
-    for words in ("on port 10250 already", "3072 MiB are free", "cgroup v1", "apparmor_parser"):
-        assert words in str(failed.value)
+    every = ("on port 10250 already", "3072 MiB are free", "cgroup v1", "apparmor_parser")
+    small.node(agent).refused("create", *every)
     assert not agent.path("/var/lib/gpu-clusters/rke2").exists()
 
 
@@ -158,24 +148,18 @@ def test_a_release_whose_containerd_reads_no_drop_ins_is_named(
     small: Cluster, agent: SimulatedHost
 ) -> None:
     # RKE2 before v1.35.3: K3s' change 13680 is not in it, and containerd ignores the folder without a word.
-    def with_drop_in(version: str) -> dict[str, Any]:
-        inputs = small.inputs(agent, version=version)
-        return {
-            **inputs,
-            "files": {**inputs["files"], releases.CONTAINERD_DROP_IN: "version = 3\n"},
-        }
+    def with_drop_in(version: str) -> Resource:
+        files = small.inputs(agent)["files"]
+        drop_in = {**files, releases.CONTAINERD_DROP_IN: "version = 3\n"}
+        return small.node(agent, version=version, files=drop_in)
 
-    with pytest.raises(
-        StepFailed, match=r"does not import /var/lib/rancher/rke2/.*/config-v3\.toml\.d"
-    ):
-        small.provider.create(Rke2NodeProvider, with_drop_in("v1.35.2+rke2r1"))
-    made = small.provider.create(Rke2NodeProvider, with_drop_in(V35))
-    assert made.outputs["drift"] == []
-
+    ignored = ("does not import /var/lib/rancher/rke2/", "/config-v3.toml.d")
+    with_drop_in("v1.35.2+rke2r1").refused("create", *ignored)
+    node = with_drop_in(V35)
+    assert node.create()["drift"] == []
     config = agent.path("/var/lib/rancher/rke2/agent/etc/containerd/config.toml")
     config.write_text("version = 3\n")
-    drift = small.provider.read(Rke2NodeProvider, made).outputs["drift"]
-    assert [one["code"] for one in drift] == ["rke2.drop-in-ignored"]
+    assert [one["code"] for one in node.look().outputs["drift"]] == ["rke2.drop-in-ignored"]
 
 
 def test_a_host_is_left_alone_until_nothing_speaks_against_it(
@@ -184,8 +168,8 @@ def test_a_host_is_left_alone_until_nothing_speaks_against_it(
     program = agent.path("/usr/local/bin/rke2")
     program.write_text('#!/bin/sh\nexec rke2-stand-in v1.34.1+rke2r1 "$@"\n')
     program.chmod(0o755)
-    with pytest.raises(StepFailed, match="is there already and no stack of ours installed it"):
-        small.create(agent)
+    node = small.node(agent)
+    node.refused("create", "is there already and no stack of ours installed it")
     assert not agent.path(releases.CONFIG).exists()
     program.unlink()
 
@@ -193,18 +177,14 @@ def test_a_host_is_left_alone_until_nothing_speaks_against_it(
     template.parent.mkdir(parents=True)
     # 56 bytes that an older container toolkit left (rancher/rke2, issue 10293).
     template.write_text('imports = ["/etc/containerd/conf.d/*.toml"]\nversion = 3\n')
-    with pytest.raises(StepFailed, match="takes the place of all that RKE2 writes for containerd"):
-        small.create(agent)
+    node.refused("create", "takes the place of all that RKE2 writes for containerd")
     template.write_text('{{ template "base" . }}\n')
 
-    artifacts = small.inputs(agent)["artifacts"]
-    with pytest.raises(
-        StepFailed, match=r"sha256sum-amd64.txt has the sha256 .* nothing was installed"
-    ):
-        small.create(agent, artifacts={**artifacts, "checksum": "0" * 64})
+    artifacts = node.wanted["artifacts"]
+    wrong = ("sha256sum-amd64.txt has the sha256 ", " nothing was installed")
+    node.refused("create", *wrong, artifacts={**artifacts, "checksum": "0" * 64})
     agent.inject(faults.DownloadRefused(status=403))
-    with pytest.raises(StepFailed, match=r"could not be downloaded.*artifacts.source: folder"):
-        small.create(agent)
+    node.refused("create", "could not be downloaded", "artifacts.source: folder")
     assert not program.exists()
 
     # They may lie on the host already: nothing is downloaded.
@@ -214,7 +194,7 @@ def test_a_host_is_left_alone_until_nothing_speaks_against_it(
         (folder / name).write_bytes(data)
     there = {"source": "folder", "location": "/opt/rke2-artifacts"}
     artifacts |= there | {"images": list(rke2_release.IMAGES)}
-    assert small.create(agent, artifacts=artifacts).outputs["joined"] is True
+    assert node.create(artifacts=artifacts)["joined"] is True
     images = agent.path("/var/lib/rancher/rke2/agent/images")
     assert sorted(file.name for file in images.iterdir()) == sorted(rke2_release.IMAGES)
 
@@ -222,12 +202,11 @@ def test_a_host_is_left_alone_until_nothing_speaks_against_it(
 def test_what_somebody_changed_is_drift_and_is_put_back(small: Cluster) -> None:
     server = small.servers[0]
     server.path(releases.CONFIG).write_text("node-name: other\n")
-    read = small.refresh(server)
-    assert [(one["code"], one["path"]) for one in read.outputs["drift"]] == [
-        ("rke2.file-changed", [releases.CONFIG])
-    ]
-    assert small.differs(server) == (True, [])
-    assert small.update(server).outputs["drift"] == []
+    node = small.node(server)
+    (drift,) = node.refresh().outputs["drift"]
+    assert (drift["code"], drift["path"]) == ("rke2.file-changed", [releases.CONFIG])
+    assert (node.differs(), node.diff().replaces) == (True, [])
+    assert node.update()["drift"] == []
     assert f"node-name: {server.name}" in server.path(releases.CONFIG).read_text()
     # Tokens are in no command line, and only root reads them.
     journal = "\n".join(str(entry) for entry in server.journal())

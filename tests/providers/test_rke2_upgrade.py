@@ -1,6 +1,6 @@
 """Three servers and four agents go from one minor of Kubernetes to the next; the API answers all the time."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,7 +12,6 @@ from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import StepFailed
 from tests.providers.rke2kit import V35, V36, Cluster, Poller
 
 AT_ONCE = 2
@@ -47,29 +46,21 @@ def test_servers_one_by_one_then_agents_in_a_window_with_the_api_up_and_after_a_
     with Poller(cluster) as poller:
         # Killed while the second server is on its way.
         second.inject(faults.JoinIsSlow(seconds=600))
-        cluster.update(cluster.servers[0], version=V36)
+        cluster.node(cluster.servers[0], version=V36).update()
         cluster.provider, shared = own, cluster.provider
-        failed: list[BaseException] = []
-
-        def act() -> None:
-            try:
-                cluster.update(second, version=V36)
-            except StepFailed as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=act)
-        thread.start()
-        drained = "gpu-clusters.dev/drained-for"
-        eventually(lambda: cluster.nodes()[second.name]["metadata"]["annotations"].get(drained))
-        eventually(lambda: "activating" in second.run("systemctl is-active rke2-server").stdout)
-        own.kill()
-        thread.join()
-        assert failed
+        node = cluster.node(second, version=V36)
+        with ThreadPoolExecutor(1) as pool:
+            failing = pool.submit(node.refused, "update")
+            drained = "gpu-clusters.dev/drained-for"
+            eventually(lambda: cluster.nodes()[second.name]["metadata"]["annotations"].get(drained))
+            eventually(lambda: "activating" in second.run("systemctl is-active rke2-server").stdout)
+            own.kill()
+            failing.result()
         second.clear_faults()
         cluster.provider = shared
 
         def upgrade(host: SimulatedHost) -> None:
-            cluster.update(host, version=V36)
+            cluster.node(host, version=V36).update()
 
         assert cluster.in_order(upgrade, AT_ONCE) == {}
     assert poller.asked > 100
@@ -82,8 +73,8 @@ def test_servers_one_by_one_then_agents_in_a_window_with_the_api_up_and_after_a_
         node = cluster.nodes()[host.name]
         assert node["spec"]["unschedulable"] is False
         assert drained not in node["metadata"]["annotations"]
-        assert cluster.made[host.name].outputs["installed_version"] == V36
-        assert cluster.made[host.name].outputs["drift"] == []
+        outputs = cluster.kept[host.name].outputs
+        assert (outputs["installed_version"], outputs["drift"]) == (V36, [])
 
 
 def test_a_newer_driver_drains_the_node_and_opens_it_again(cluster: Cluster) -> None:
@@ -96,14 +87,14 @@ def test_a_newer_driver_drains_the_node_and_opens_it_again(cluster: Cluster) -> 
         "control": [one.connection for one in cluster.servers],
         "node_name": host.name,
     }
-    made = cluster.provider.create(GpuDriverProvider, wanted)
+    driver = cluster.provider.of(GpuDriverProvider, wanted)
+    driver.create()
     first = cluster.servers[0]
     # Nouveau is back, as after somebody's repair: that takes a restart.
     host.sudo("modprobe -r nvidia; modprobe nouveau")
-    found = cluster.provider.read(GpuDriverProvider, made).outputs["drift"]
-    assert "driver.nouveau" in [one["code"] for one in found]
+    assert "[driver.nouveau]" in driver.drift()
     first.forget()
-    cluster.provider.update(GpuDriverProvider, made, wanted)
+    driver.update()
     actions = [e["action"] for e in first.journal("rke2") if e.get("node") == host.name]
     assert actions[:3] == ["annotate", "cordon", "drain"]
     assert "uncordon" in actions
@@ -116,17 +107,16 @@ def test_a_node_that_is_taken_out_is_drained_deleted_and_uninstalled(cluster: Cl
     agent = next(h for h in cluster.hosts.values() if h not in cluster.servers)
     first = cluster.servers[0]
     first.forget()
-    cluster.delete(agent)
+    cluster.node(agent).delete()
     done = [e["action"] for e in first.journal("rke2") if e.get("node") == agent.name]
     assert done[:4] == ["annotate", "cordon", "drain", "deleted"]
     assert agent.name not in cluster.nodes()
     assert not agent.path("/var/lib/rancher/rke2").exists()
-    assert cluster.refresh(agent).id == ""
+    assert cluster.node(agent).look().id == ""
 
 
 def test_a_server_does_not_go_while_another_is_down(cluster: Cluster) -> None:
     _, second, third = cluster.servers
     second.sudo("systemctl stop rke2-server")
-    with pytest.raises(StepFailed, match=rf"lose their majority: {second.name} not Ready"):
-        cluster.delete(third)
+    cluster.node(third).refused("delete", f"lose their majority: {second.name} not Ready")
     assert third.path("/var/lib/rancher/rke2").exists()

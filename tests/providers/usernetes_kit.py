@@ -12,7 +12,7 @@ from tests.fixtures.hosts import SimulatedHost
 from tests.providers.cluster_kit import Nodes
 from tests.providers.provider_process import ProviderProcess
 
-GEN2, GEN3 = "gen2-v20250210.0", "gen3-v20260902.0"
+GEN3 = "gen3-v20260902.0"
 ACCOUNT = "operator"
 OVERLAY = Path(__file__).resolve().parents[2] / "gpuclusters/usernetes/overlay"
 GPUS = 4
@@ -43,33 +43,24 @@ class Cluster(Nodes):
 
     kind = UsernetesNodeProvider
 
-    def __init__(
-        self, hosts: Sequence[SimulatedHost], provider: ProviderProcess, *, name: str = "u7s"
-    ) -> None:
+    def __init__(self, hosts: Sequence[SimulatedHost], provider: ProviderProcess) -> None:
         super().__init__(provider)
         self.hosts = list(hosts)
-        self.name = name
-
-    @property
-    def first(self) -> SimulatedHost:
-        """The control plane."""
-        return self.hosts[0]
+        self.first = self.hosts[0]
 
     def inputs(self, host: SimulatedHost, **changes: Any) -> dict[str, Any]:
-        tag = changes.pop("tag", GEN3)
-        kubernetes = usernetes_pki.kubernetes(tag)
         values: dict[str, Any] = {
             "connection": host.connection,
             "account": ACCOUNT,
-            "cluster": self.name,
+            "cluster": "u7s",
             "role": "control-plane",
             "node_name": host.name,
             "number": self.hosts.index(host) + 1,
             "source": {
-                "tag": tag,
-                "location": f"https://sources.test/{tag}.tar.gz",
-                "sha256": usernetes_pki.checksum(tag),
-                "kubernetes": kubernetes,
+                "tag": GEN3,
+                "location": f"https://sources.test/{GEN3}.tar.gz",
+                "sha256": usernetes_pki.checksum(GEN3),
+                "kubernetes": usernetes_pki.kubernetes(GEN3),
             },
             "container_toolkit": "1.20.0",
             "overlay": {file.name: file.read_text() for file in sorted(OVERLAY.iterdir())},
@@ -79,7 +70,7 @@ class Cluster(Nodes):
             "join_timeout_seconds": 240,
         }
         if host is not self.first:
-            outputs = self.made[self.first.name].outputs
+            outputs = self.kept[self.first.name].outputs
             values |= {
                 "role": "worker",
                 "control": {
@@ -99,7 +90,7 @@ class Cluster(Nodes):
         nodes: dict[str, Any] = cluster["nodes"]
         return nodes
 
-    def node(self, host: SimulatedHost) -> NodeState:
+    def runs(self, host: SimulatedHost) -> NodeState:
         """What runs on a host."""
         return usernetes_node(host.folder, host.name)
 
