@@ -1,9 +1,8 @@
 """The providers around the GPU Operator, in the SDK's own process against a real API server."""
 
 import secrets
-import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from gpuclusters.tenancy.objects import NODE
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import Read, StepFailed
+from tests.providers.provider_process import Resource
 
 pytestmark = pytest.mark.lab
 
@@ -54,26 +53,26 @@ def _node(name: str, labels: dict[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
-def crd_inputs(kube_api: KubeCluster, reference: Path | str, **changes: Any) -> dict[str, Any]:
-    return {
-        "cluster": "gpus",
-        "kubeconfig": kube_api.kubeconfig.read_text(),
-        "reference": str(reference),
-        "content": "one",
-    } | changes
+@pytest.fixture
+def of(kube_api: KubeCluster, start_provider: StartProvider) -> Callable[..., Resource]:
+    """A resource of the cluster."""
+
+    def make(kind: type[Any], **inputs: Any) -> Resource:
+        known = {"cluster": "gpus", "kubeconfig": kube_api.kubeconfig.read_text()}
+        return start_provider().of(kind, known | inputs)
+
+    return make
 
 
 def test_definitions_are_applied_found_replaced_and_never_removed(
-    kube_api: KubeCluster, objects: KubernetesObjects, start_provider: StartProvider
+    objects: KubernetesObjects, of: Callable[..., Resource]
 ) -> None:
-    provider = start_provider()
-    inputs = crd_inputs(kube_api, CHART)
-    made = provider.create(GpuOperatorCrdsProvider, inputs)
-    assert made.id == "gpus/gpu-operator-crds"
-    assert "clusterpolicies.nvidia.com" in made.outputs["names"]
-    assert "nodefeatures.nfd.k8s-sigs.io" in made.outputs["names"]
-    assert not provider.diff(GpuOperatorCrdsProvider, made.outputs, inputs).changes
-    assert provider.diff(GpuOperatorCrdsProvider, made.outputs, inputs | {"content": "two"}).changes
+    crds = of(GpuOperatorCrdsProvider, reference=str(CHART), content="one")
+    made = crds.create()
+    assert crds.id == "gpus/gpu-operator-crds"
+    assert {"clusterpolicies.nvidia.com", "nodefeatures.nfd.k8s-sigs.io"} <= set(made["names"])
+    assert not crds.differs()
+    assert crds.differs(content="two")
 
     name = "nvidiadrivers.nvidia.com"
     found = objects.get(CRD, name)
@@ -82,35 +81,28 @@ def test_definitions_are_applied_found_replaced_and_never_removed(
     body = {"apiVersion": CRD.api_version, "kind": CRD.kind, "metadata": metadata}
     replaced = {**body, "spec": found["spec"]}
 
-    def drift() -> Read | None:
+    def stale() -> bool:
         # Tests beside this one apply the same definitions to the same cluster.
         objects.take(CRD, replaced, manager="test-other")
-        read = provider.read(GpuOperatorCrdsProvider, made)
-        return read if read.outputs["stale"] == [name] else None
+        return crds.refresh().outputs["stale"] == [name]
 
-    drifted = eventually(drift)
-    assert provider.diff(GpuOperatorCrdsProvider, drifted.outputs, inputs).changes
-    again = provider.update(GpuOperatorCrdsProvider, made, inputs)
-    made.outputs = again.outputs
-    assert provider.read(GpuOperatorCrdsProvider, made).outputs["stale"] == []
-
-    provider.delete(GpuOperatorCrdsProvider, made)
+    eventually(stale)
+    assert crds.differs()
+    crds.update()
+    assert crds.look().outputs["stale"] == []
+    crds.delete()
     assert objects.get(CRD, "clusterpolicies.nvidia.com") is not None
 
 
 def test_an_archive_is_taken_only_with_its_checksum(
-    kube_api: KubeCluster, start_provider: StartProvider, tmp_path: Path
+    of: Callable[..., Resource], tmp_path: Path
 ) -> None:
-    copy = tmp_path / "gpu-operator"
-    shutil.copytree(CHART, copy)
     archive = tmp_path / "gpu-operator-v26.7.0.tgz"
     with tarfile.open(archive, "w:gz") as out:
-        out.add(copy, "gpu-operator")
-    provider = start_provider()
-    made = provider.create(GpuOperatorCrdsProvider, crd_inputs(kube_api, archive, with_nfd=False))
-    assert "nodefeatures.nfd.k8s-sigs.io" not in made.outputs["names"]
-    with pytest.raises(StepFailed, match=f"expected {'0' * 64}; do not use it"):
-        provider.create(GpuOperatorCrdsProvider, crd_inputs(kube_api, archive, sha256="0" * 64))
+        out.add(CHART, "gpu-operator")
+    crds = of(GpuOperatorCrdsProvider, reference=str(archive), content="one", with_nfd=False)
+    assert "nodefeatures.nfd.k8s-sigs.io" not in crds.create()["names"]
+    crds.refused("create", f"expected {'0' * 64}; do not use it", sha256="0" * 64)
 
 
 @pytest.mark.parametrize(
@@ -119,106 +111,71 @@ def test_an_archive_is_taken_only_with_its_checksum(
         ("gpu-operator", "", "neither a file or folder here nor in a repository"),
         ("oci://example.com/gpu-operator", "", "helm pull"),
         ("gpu-operator", "https://127.0.0.1:9/nvidia", "or give the chart as a file"),
-        (str(Path(__file__).parent), "", r"no clusterpolicies\.nvidia\.com"),
+        (str(Path(__file__).parent), "", "no clusterpolicies.nvidia.com"),
     ],
 )
 def test_a_chart_that_cannot_be_had_is_said_with_the_way_out(
-    kube_api: KubeCluster,
-    start_provider: StartProvider,
-    reference: str,
-    repository: str,
-    problem: str,
+    of: Callable[..., Resource], reference: str, repository: str, problem: str
 ) -> None:
-    inputs = crd_inputs(kube_api, reference, repository=repository, version="v26.7.0")
-    with pytest.raises(StepFailed, match=problem):
-        start_provider().create(GpuOperatorCrdsProvider, inputs)
+    inputs = {"reference": reference, "repository": repository, "version": "v26.7.0"}
+    of(GpuOperatorCrdsProvider, content="one", **inputs).refused("create", problem)
 
 
 def test_a_refresh_finds_what_an_interrupted_run_left(
-    kube_api: KubeCluster, namespace: str, start_provider: StartProvider
+    kube_api: KubeCluster, namespace: str, of: Callable[..., Resource]
 ) -> None:
-    provider = start_provider()
+    record, path = "sh.helm.release.v1.gpu-operator.v4", f"/api/v1/namespaces/{namespace}/secrets"
+    privileged = {"pod-security.kubernetes.io/enforce": "privileged"}
+    pending = {"owner": "helm", "name": "gpu-operator", "status": "pending-upgrade", "version": "4"}
     with kube_api.api() as api:
-        labels = {"pod-security.kubernetes.io/enforce": "privileged"}
-        metadata = {"name": namespace, "labels": labels}
+        metadata: dict[str, Any] = {"name": namespace, "labels": privileged}
         api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-    inputs = {
-        "cluster": "gpus",
-        "kubeconfig": kube_api.kubeconfig.read_text(),
-        "namespace": namespace,
-        "with_nfd": True,
-    }
-    record = f"sh.helm.release.v1.gpu-operator.v{4}"
-    labels = {"owner": "helm", "name": "gpu-operator", "status": "pending-upgrade", "version": "4"}
-    with kube_api.api() as api:
-        path = f"/api/v1/namespaces/{namespace}/secrets"
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": record, "labels": labels},
-        }
+        metadata = {"name": record, "labels": pending}
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
         assert api.request("POST", path, body)[0] == 201
-    with pytest.raises(StepFailed, match=f"delete secret {record}"):
-        provider.create(GpuOperatorPreflightProvider, inputs)
+    look = of(GpuOperatorPreflightProvider, namespace=namespace, with_nfd=True)
+    look.refused("create", f"delete secret {record}")
     with kube_api.api() as api:
         api.delete(f"{path}/{record}")
 
 
 def test_an_api_server_that_stays_away_ends_the_wait_with_that(
-    kube_api: KubeCluster, start_provider: StartProvider
+    kube_api: KubeCluster, of: Callable[..., Resource]
 ) -> None:
     port = kube_api.url.rpartition(":")[2]
     away = kube_api.kubeconfig.read_text().replace(f":{port}", ":9")
-    inputs = {
-        "cluster": "gpus",
-        "kubeconfig": away,
-        "expected": {"gpu-01": {"nvidia.com/gpu": 8}},
-        "timeout_seconds": 1,
-    }
-    with pytest.raises(
-        StepFailed, match=r"(?s)not ready after 1 s:.*the API server does not answer"
-    ):
-        start_provider().create(GpuReadinessProvider, inputs)
+    expected = {"gpu-01": {"nvidia.com/gpu": 8}}
+    ready = of(GpuReadinessProvider, kubeconfig=away, expected=expected, timeout_seconds=1)
+    ready.refused("create", "not ready after 1 s:", "the API server does not answer")
 
 
 def test_a_layout_is_found_lost_and_given_up(
-    kube_api: KubeCluster,
-    objects: KubernetesObjects,
-    node: str,
-    start_provider: StartProvider,
+    objects: KubernetesObjects, node: str, of: Callable[..., Resource]
 ) -> None:
-    provider = start_provider()
-    inputs = {
-        "cluster": "gpus",
-        "kubeconfig": kube_api.kubeconfig.read_text(),
-        "node": node,
-        "layout": "all-1g.10gb",
-        "expected": {SLICES: 56},
-        "timeout_seconds": 150,
-    }
-    objects.take(
-        NODE,
-        _node(node, {"nvidia.com/mig.config": "all-1g.10gb"}),
-        manager="gpu-clusters-mig",
-    )
-    made = provider.create(MigLayoutProvider, inputs)
-    assert made.outputs["current"] == "all-1g.10gb"
-    assert made.outputs["allocatable"] == {SLICES: 56}
-    assert not provider.diff(MigLayoutProvider, made.outputs, inputs).changes
-    assert provider.diff(MigLayoutProvider, made.outputs, inputs | {"node": "other"}).replaces == [
-        "node"
-    ]
+    def say(layout: str | None, manager: str) -> None:
+        labels = {"nvidia.com/mig.config": layout} if layout else {}
+        objects.take(NODE, _node(node, labels), manager=manager)
 
-    objects.take(NODE, _node(node, {"nvidia.com/mig.config": "all-disabled"}), manager="someone")
-    lost = provider.read(MigLayoutProvider, made)
-    assert lost.outputs["current"] == "all-disabled"
-    assert provider.diff(MigLayoutProvider, lost.outputs, inputs).changes
-    objects.take(
-        NODE, _node(node, {"nvidia.com/mig.config": "all-1g.10gb"}), manager="gpu-clusters-mig"
+    mig = of(
+        MigLayoutProvider,
+        node=node,
+        layout="all-1g.10gb",
+        expected={SLICES: 56},
+        timeout_seconds=150,
     )
-    objects.take(NODE, _node(node, {}), manager="someone")
+    say("all-1g.10gb", "gpu-clusters-mig")
+    made = mig.create()
+    assert made["current"] == "all-1g.10gb"
+    assert made["allocatable"] == {SLICES: 56}
+    assert not mig.differs()
+    assert mig.diff(node="other").replaces == ["node"]
 
-    provider.delete(MigLayoutProvider, made)
+    say("all-disabled", "someone")
+    assert mig.drifted().outputs["current"] == "all-disabled"
+    say("all-1g.10gb", "gpu-clusters-mig")
+    say(None, "someone")
+
+    mig.delete()
     left = objects.get(NODE, node)
     assert left
     assert "nvidia.com/mig.config" not in left["metadata"].get("labels", {})

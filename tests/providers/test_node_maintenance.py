@@ -10,7 +10,7 @@ from gpuclusters.lease.model import GPULeaseSpec, lease_object
 from gpuclusters.maintenance.resource import NodeMaintenanceProvider
 from tests.fixtures.tenancies import LEASES, Request
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import StepFailed
+from tests.providers.provider_process import Resource
 
 pytestmark = pytest.mark.lab
 BEING_RESET = {"phase": "Resetting", "since": "2026-01-01T00:00:00Z", "cycle": 1}
@@ -30,14 +30,10 @@ def node(lease_api: Request) -> Iterator[str]:
     lease_api("DELETE", f"/api/v1/nodes/{name}")
 
 
-def inputs(api: Request, node: str, **changes: Any) -> dict[str, Any]:
-    return {
-        "cluster": "dev",
-        "kubeconfig": api.cluster.kubeconfig.read_text(),
-        "node": node,
-        "drain": "wait",
-        "timeout_seconds": 0.1,
-    } | changes
+def maintenance(start: StartProvider, api: Request, node: str) -> Resource:
+    inputs = {"cluster": "dev", "kubeconfig": api.cluster.kubeconfig.read_text(), "node": node}
+    wanted = inputs | {"drain": "wait", "timeout_seconds": 0.1}
+    return start().of(NodeMaintenanceProvider, wanted)
 
 
 def live(api: Request, node: str) -> dict[str, Any]:
@@ -49,49 +45,39 @@ def live(api: Request, node: str) -> dict[str, Any]:
 def test_a_node_is_out_of_service_as_long_as_the_resource_exists(
     lease_api: Request, node: str, start_provider: StartProvider
 ) -> None:
-    provider, wanted = start_provider(), inputs(lease_api, node)
-    with pytest.raises(StepFailed) as failed:
-        provider.create(NodeMaintenanceProvider, wanted)
-    assert f"GPUs are still held after 0.1 s: {node}-gpu1 (Resetting)" in str(failed.value)
-    assert "`maintenance: evict`" in str(failed.value)
+    away = maintenance(start_provider, lease_api, node)
+    held = f"GPUs are still held after 0.1 s: {node}-gpu1 (Resetting)"
+    away.refused("create", held, "`maintenance: evict`")
     assert live(lease_api, node)["spec"]["unschedulable"] is True, "what was begun is kept"
 
     lease_api("DELETE", f"{LEASES}/{node}-gpu1")
-    made = provider.create(NodeMaintenanceProvider, wanted)  # the same `up` again
-    assert made.id == f"dev/{node}"
-    assert made.outputs["cordoned"] is True
-    assert made.outputs["busy"] == []
-    assert provider.read(NodeMaintenanceProvider, made).outputs == made.outputs
-    assert not provider.diff(NodeMaintenanceProvider, made.outputs, wanted).changes
+    made = away.create()  # the same `up` again
+    assert away.id == f"dev/{node}"
+    assert (made["cordoned"], made["busy"]) == (True, [])
+    assert away.look().outputs == made
+    assert not away.differs()
 
     lease_api.merge(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
-    seen = provider.read(NodeMaintenanceProvider, made)
-    assert seen.outputs["cordoned"] is False
-    assert provider.diff(NodeMaintenanceProvider, seen.outputs, wanted).changes
-    made.outputs = seen.outputs
-    made.outputs = provider.update(NodeMaintenanceProvider, made, wanted).outputs
+    assert away.refresh().outputs["cordoned"] is False
+    assert away.differs()
+    away.update()
     assert live(lease_api, node)["spec"]["unschedulable"] is True
 
-    provider.delete(NodeMaintenanceProvider, made)
+    away.delete()
     assert "unschedulable" not in live(lease_api, node)["spec"]
-    assert provider.read(NodeMaintenanceProvider, made).id == ""
-    provider.delete(NodeMaintenanceProvider, made)
+    assert away.look().id == ""
+    away.delete()
 
 
-def test_a_cordon_of_somebody_else_stays(
+def test_a_cordon_of_somebody_else_stays_and_a_node_that_is_not_there_is_not_made(
     lease_api: Request, node: str, start_provider: StartProvider
 ) -> None:
-    provider, wanted = start_provider(), inputs(lease_api, node)
+    away = maintenance(start_provider, lease_api, node)
     lease_api("DELETE", f"{LEASES}/{node}-gpu1")
     lease_api.merge(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
-    made = provider.create(NodeMaintenanceProvider, wanted)
-    provider.delete(NodeMaintenanceProvider, made)
+    away.create()
+    away.delete()
     assert live(lease_api, node)["spec"]["unschedulable"] is True
 
-
-def test_a_node_that_is_not_there_is_not_made(
-    lease_api: Request, start_provider: StartProvider
-) -> None:
-    with pytest.raises(StepFailed, match="the cluster has no such node"):
-        start_provider().create(NodeMaintenanceProvider, inputs(lease_api, "nobody"))
+    away.refused("create", "the cluster has no such node", node="nobody")
     assert lease_api.get("/api/v1/nodes/nobody") is None
