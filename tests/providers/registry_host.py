@@ -5,7 +5,7 @@ needs no `sudo`. Its key has to be in ~/.ssh/known_hosts; ours is in GPU_CLUSTER
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,6 @@ from typing import Any
 import asyncssh
 import yaml
 
-from components.usernetes import OVERLAY
 from gpuclusters.compat.usernetes_versions import VersionSet, version_set
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.host import connect
@@ -27,13 +26,14 @@ from gpuclusters.providers import reconciling
 from gpuclusters.usernetes.host import NodeCapability, inspect
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
 from gpuclusters.usernetes.resource import UsernetesNodeProvider
+from tests.providers.provider_process import ProviderProcess, Resource
+from tests.providers.usernetes_kit import Cluster
 
 VARIABLE = "GPU_CLUSTERS_REGISTRY_HOST"
 CLUSTER = "registry-test"
 API_PORT = 6443
 STAND_IN = "GPU-00000000-0000-4000-8000-000000000000"
 """Stands for a GPU on a host without one: a name in the node's CDI specification, and no device behind it."""
-_FOLDER = Path(__file__).resolve().parents[2] / "gpuclusters/usernetes/overlay"
 _GENERATE = 'nvidia-ctk cdi generate --output="$specification" --device-name-strategy=uuid\n'
 _PULL_SECONDS = 600.0
 _BEFORE = """set -eu
@@ -65,45 +65,29 @@ class UnusableHostError(Exception):
 
 
 def given(text: str, known_hosts: Path) -> HostConnection:
-    """The host that somebody gives.
-
-    Args:
-        text: `user@address[:port]`, an IPv6 address in brackets.
-        known_hosts: where its key is.
+    """The host that somebody gives as `user@address[:port]`, an IPv6 address in brackets.
 
     Raises:
-        UnusableHostError: it is written otherwise, or its key is not known.
+        UnusableHostError: it is written otherwise, or its key is not among the known hosts.
     """
-    found = re.fullmatch(
-        r"(?P<user>[^@]+)@(\[(?P<six>[^]]+)\]|(?P<four>[^@:\[]+))(:(?P<port>\d+))?", text
-    )
+    found = re.fullmatch(r"([^@]+)@(?:\[([^]]+)\]|([^@:\[]+))(?::(\d+))?", text)
     if found is None:
         raise UnusableHostError(f"{VARIABLE}={text}: write user@address, or user@address:port")
-    address, port = found["six"] or found["four"], int(found["port"] or 22)
-    keys: Sequence[asyncssh.SSHKey] = ()
+    user, six, four, number = found.groups()
+    address, port = six or four, int(number or 22)
+    lines: list[str] = []
     if known_hosts.exists():
         known = asyncssh.read_known_hosts(str(known_hosts))
         keys = known.match(address, "", None if port == 22 else port)[0]
-    lines = [key.export_public_key().decode() for key in keys]
+        lines = [key.export_public_key().decode() for key in keys]
     usable = [line for kind in KEY_TYPES for line in lines if line.split()[0] == kind]
     if not usable:
         raise UnusableHostError(
             f"{VARIABLE}={text}: {known_hosts} has no key of this host; log in once with ssh and compare it"
         )
     return HostConnection(
-        host="registry-host", address=address, port=port, user=found["user"], host_key=usable[0]
+        host="registry-host", address=address, port=port, user=user, host_key=usable[0]
     )
-
-
-def log_in_with(environment: Mapping[str, str]) -> dict[str, str]:
-    """What of the environment lets providers log in."""
-    names = (connect.KEY_FILE_VARIABLE, connect.AGENT_VARIABLE)
-    return {name: environment[name] for name in names if environment.get(name)}
-
-
-def overlay() -> dict[str, str]:
-    """Our files beside upstream's, by name."""
-    return {name: (_FOLDER / name).read_text() for name in OVERLAY}
 
 
 def without_gpus(files: Mapping[str, str]) -> dict[str, str]:
@@ -152,7 +136,7 @@ class NodeWithStandIn(UsernetesNodeProvider):
 class Site:
     """The host of a test."""
 
-    connection: HostConnection
+    at: HostConnection
     environment: Mapping[str, str]
     """With which providers log in."""
     local_port: int | None = None
@@ -160,24 +144,27 @@ class Site:
     versions: VersionSet = field(default_factory=lambda: version_set("current"))
 
     @property
+    def name(self) -> str:
+        return self.at.host
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        return self.at.model_dump(exclude_none=True)
+
+    @property
     def account(self) -> str:
         """Whose rootless Docker it is: that of whoever logs in."""
-        return self.connection.user
+        return self.at.user
 
     @property
     def natural_id(self) -> str:
         """Of the node."""
-        return f"{CLUSTER}/{self.connection.host}"
-
-    @property
-    def credentials(self) -> connect.SshCredentials:
-        """With which this process logs in."""
-        return connect.find_credentials(None, self.environment)
+        return f"{CLUSTER}/{self.name}"
 
     @property
     def ssh(self) -> SshHost:
         """The host for this process."""
-        return SshHost(self.connection, self.credentials)
+        return SshHost(self.at, connect.find_credentials(None, self.environment))
 
     def run(self, script: str, *arguments: str) -> str:
         """What a script prints there, as the account and with its daemon."""
@@ -200,18 +187,20 @@ class Site:
             live = inspect(self.ssh, self.account)
         except AdapterError as error:
             raise UnusableHostError(f"{VARIABLE}: {error}") from error
-        place = self.connection.target
+        wrong = ""
         if live.docker != "ok":
-            raise UnusableHostError(
-                f"{VARIABLE}: {place}: the rootless Docker of {self.account} does not answer "
-                f"({live.docker}); prepare the host as docs/usernetes-nodes.md says"
+            wrong = (
+                f"the rootless Docker of {self.account} does not answer ({live.docker}); "
+                "prepare the host as docs/usernetes-nodes.md says"
             )
-        if live.is_begun and live.owner != self.natural_id:
-            raise UnusableHostError(
-                f"{VARIABLE}: {place}: {self.account} has a Usernetes node already, of "
+        elif live.is_begun and live.owner != self.natural_id:
+            wrong = (
+                f"{self.account} has a Usernetes node already, of "
                 f"{live.owner or 'nobody that is known'}, which the test would remove; name another host "
                 "or account"
             )
+        if wrong:
+            raise UnusableHostError(f"{VARIABLE}: {self.at.target}: {wrong}")
         return live
 
     def left(self) -> str:
@@ -226,45 +215,42 @@ class Site:
         """sha256 of upstream's archive as this host gets it: that it stays the same is all that is shown."""
         return self.run(_DIGEST, self.versions.archive_url).strip()
 
-    def inputs(
-        self, gpus: Sequence[str], files: Mapping[str, str], *, sha256: str
-    ) -> dict[str, Any]:
-        """Of a control plane with these GPUs, this overlay, and an archive with this digest."""
-        return {
-            "connection": self.connection.model_dump(exclude_none=True),
-            "account": self.account,
-            "cluster": CLUSTER,
-            "role": "control-plane",
-            "node_name": self.connection.host,
-            "number": 1,
-            "source": {
-                "tag": self.versions.usernetes,
-                "location": self.versions.archive_url,
+    def node(
+        self, process: ProviderProcess, gpus: int, *, stand_in: bool, sha256: str = "0" * 64
+    ) -> Resource:
+        """A control plane of so many GPUs, or of the one that stands for them."""
+        versions = self.versions
+        cluster = Cluster([self], process)
+        inputs = cluster.inputs(
+            self,
+            account=self.account,
+            cluster=CLUSTER,
+            source={
+                "tag": versions.usernetes,
+                "location": versions.archive_url,
                 "sha256": sha256,
-                "kubernetes": self.versions.kubernetes,
+                "kubernetes": versions.kubernetes,
             },
-            "container_toolkit": self.versions.container_toolkit,
-            "overlay": dict(files),
-            "network": {"ports": {"kube_apiserver": API_PORT}},
-            "gpus": len(gpus),
-            "slirp4netns": self.versions.slirp4netns,
+            container_toolkit=versions.container_toolkit,
+            gpus=gpus,
+            slirp4netns=versions.slirp4netns,
             # The API server of a simulated host has pods of other tests too, which must not come here.
-            "schedule_on_control_plane": False,
-            "api": {"through": "tunnel", "local_port": self.local_port}
+            schedule_on_control_plane=False,
+            api={"through": "tunnel", "local_port": self.local_port}
             if self.local_port
             else {"through": "loopback"},
-        }
+        )
+        del inputs["join_timeout_seconds"]
+        if stand_in:
+            inputs["overlay"] = without_gpus(inputs["overlay"])
+        return process.of(NodeWithStandIn if stand_in else UsernetesNodeProvider, inputs)
 
     @contextmanager
     def cluster(self, kubeconfig: str) -> Iterator[PatientObjects]:
         """The cluster that a kubeconfig leads to, through the tunnel that it is for."""
         with ExitStack() as open_ways:
             if self.local_port:
-                tunnel = ssh_forward.forward(
-                    self.connection,
-                    self.credentials,
-                    local_port=self.local_port,
-                    remote_port=API_PORT,
-                )
-                open_ways.enter_context(tunnel)
+                credentials = connect.find_credentials(None, self.environment)
+                ports = {"local_port": self.local_port, "remote_port": API_PORT}
+                open_ways.enter_context(ssh_forward.forward(self.at, credentials, **ports))
             yield PatientObjects(kubeconfig)

@@ -48,7 +48,7 @@ def asked(host: SimulatedHost) -> list[str]:
     return [line for line in lines if line.startswith("nvidia_gpu_tools.py")]
 
 
-def test_the_gpus_say_where_they_sit_and_are_asked_once(host: SimulatedHost) -> None:
+def test_the_gpus_say_where_they_sit_and_are_asked_once_a_boot(host: SimulatedHost) -> None:
     assert dict(reached(host).read(ADDRESSES).modules) == {a: m for m, a in GPUS.items()}
     assert len(asked(host)) == 1
     reached(host).read(ADDRESSES)
@@ -56,10 +56,6 @@ def test_the_gpus_say_where_they_sit_and_are_asked_once(host: SimulatedHost) -> 
     manager._READ.clear()  # another run on the same boot
     assert len(reached(host).read(ADDRESSES).modules) == 8
     assert len(asked(host)) == 1
-
-
-def test_answers_from_before_a_boot_count_for_nothing(host: SimulatedHost) -> None:
-    reached(host).read(ADDRESSES)
     manager._READ.clear()
     text = host.path(KEPT).read_text()
     host.path(KEPT).write_text(re.sub("^boot .*", "boot another", text))
@@ -96,26 +92,26 @@ def test_a_gpu_that_a_vm_has_is_not_touched_and_known_from_before(host: Simulate
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "refusal", "said"),
     [
         # At the first address: the tool stops there.
         (
             faults.ModuleNameUnknown(module=5),
+            Refused,
             r"(?s)GPU 5 \(0000:0f:00\.0\).*does not support module name query",
         ),
-        (faults.GpuFellOffTheBus(module=4), r"GPU 4 \(0000:bb:00.0\)"),
+        (faults.GpuFellOffTheBus(module=4), Refused, r"GPU 4 \(0000:bb:00.0\)"),
+        (
+            faults.ToolMissing(tool="nvidia_gpu_tools.py"),
+            CommandFailedError,
+            "gpu-admin-tools",
+        ),
     ],
-    ids=["does not answer", "off the bus"],
+    ids=["does not answer", "off the bus", "no tool"],
 )
 def test_a_gpu_that_says_nothing_is_refused_by_name(
-    host: SimulatedHost, fault: Any, said: str
+    host: SimulatedHost, fault: Any, refusal: type[Exception], said: str
 ) -> None:
     host.inject(fault)
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(refusal, match=said):
         require_map("hgx-01", GPUS, reached(host).read(ADDRESSES))
-
-
-def test_without_the_tool_it_is_said_where_to_get_it(host: SimulatedHost) -> None:
-    host.inject(faults.ToolMissing(tool="nvidia_gpu_tools.py"))
-    with pytest.raises(CommandFailedError, match="gpu-admin-tools"):
-        reached(host).read(ADDRESSES)

@@ -20,7 +20,7 @@ import lab.kubelet
 import lab.usernetes
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
-from gpuclusters.host.connect import KEY_FILE_VARIABLE
+from gpuclusters.host.connect import AGENT_VARIABLE, KEY_FILE_VARIABLE
 from gpuclusters.host.model import HostConnection
 from gpuclusters.kube.objects import PatientObjects
 from gpuclusters.proof import checks as proof
@@ -29,7 +29,6 @@ from gpuclusters.proof.checks import CheckLevel
 from gpuclusters.rootless.model import DEFAULT_PROBE_IMAGE
 from gpuclusters.rootless.resource import RootlessHostProvider
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD, SERVICE_ACCOUNT
-from gpuclusters.usernetes.resource import UsernetesNodeProvider
 from lab.control_plane import NodeSpec
 from lab.hosts.model import HostSpec
 from tests.fixtures.control_plane import KubeCluster
@@ -38,7 +37,7 @@ from tests.fixtures.kubelet import IMAGE
 from tests.fixtures.waiting import eventually
 from tests.providers import provider_process, registry_host
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import Made, ProviderProcess, StepFailed
+from tests.providers.provider_process import Made, ProviderProcess, Resource
 from tests.providers.registry_host import (
     STAND_IN,
     VARIABLE,
@@ -46,11 +45,10 @@ from tests.providers.registry_host import (
     Site,
     UnusableHostError,
     given,
-    log_in_with,
-    without_gpus,
 )
 
 HOURS = 3600
+LOG_IN = (KEY_FILE_VARIABLE, AGENT_VARIABLE)
 PULL_SECONDS = 1200.0
 """For the image of a pod, through a network in user space, by a kubelet that backs off."""
 
@@ -66,7 +64,7 @@ def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     if request.param == "simulated":
         with simulated(request.getfixturevalue("kube_api")) as made:
             process = request.getfixturevalue("shared_processes")(made.environment)
-            process.create(RootlessHostProvider, prepared(made, 4, sudo=True))
+            prepared(made, process, 4).create()
             yield made
         return
     text = os.environ.get(VARIABLE)
@@ -80,7 +78,7 @@ def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     try:
         there = Site(
             given(text, Path.home() / ".ssh" / "known_hosts"),
-            log_in_with(os.environ),
+            {name: os.environ[name] for name in LOG_IN if os.environ.get(name)},
             request.getfixturevalue("own_port"),
         )
         there.usable()
@@ -134,17 +132,17 @@ def reached(host: SimulatedHost) -> Site:
     return Site(connection, {KEY_FILE_VARIABLE: str(host.client_key)})
 
 
-def prepared(site: Site, gpus: int, *, sudo: bool, **versions: str) -> dict[str, Any]:
-    """The inputs of the host's preparation."""
-    return {
-        "connection": site.connection.model_dump(exclude_none=True),
+def prepared(site: Site, process: ProviderProcess, gpus: int, **changes: Any) -> Resource:
+    """The host's preparation."""
+    wanted = {
+        "connection": site.connection,
         "account": site.account,
         "gpus": gpus,
-        "docker": versions.get("docker") or site.versions.docker,
-        "container_toolkit": versions.get("toolkit") or site.versions.container_toolkit,
-        "sudo": sudo,
+        "docker": site.versions.docker,
+        "container_toolkit": site.versions.container_toolkit,
         "ports": [registry_host.API_PORT],
     }
+    return process.of(RootlessHostProvider, wanted | changes)
 
 
 def test_a_control_plane_comes_from_upstreams_makefile_and_goes_without_a_trace(
@@ -152,42 +150,34 @@ def test_a_control_plane_comes_from_upstreams_makefile_and_goes_without_a_trace(
 ) -> None:
     process = shared_processes({**site.environment, **WITH_STAND_IN})
     live = site.usable()
-    gpus = live.host_gpu or (STAND_IN,)
-    kind = UsernetesNodeProvider if live.host_gpu else NodeWithStandIn
-    files = registry_host.overlay()
-    if not live.host_gpu:
-        files = without_gpus(files)
-    inputs = site.inputs(gpus, files, sha256=site.archive())
+    gpus, real = live.host_gpu or (STAND_IN,), bool(live.host_gpu)
+    node = site.node(process, len(gpus), stand_in=not real, sha256=site.archive())
+    node.made = Made(site.natural_id, node.wanted)
     if live.is_begun:
-        process.delete(kind, Made(site.natural_id, inputs))  # of a run that was killed
+        node.delete()  # of a run that was killed
     assert site.left() == ""
     the_preparation_finds_nothing_to_do(site, process, live.host_gpu)
     try:
-        made = process.create(kind, inputs)
-        assert (made.id, made.outputs["joined"], made.outputs["drift"]) == (
-            site.natural_id,
-            True,
-            [],
-        )
-        assert made.outputs["gpu_uuids"] == sorted(gpus)
-        assert made.outputs["kubernetes"] == site.versions.kubernetes
-        with site.cluster(made.outputs["kubeconfig"]) as cluster:
+        made = node.create()
+        assert (node.id, made["joined"], made["drift"]) == (site.natural_id, True, [])
+        assert made["gpu_uuids"] == sorted(gpus)
+        assert made["kubernetes"] == site.versions.kubernetes
+        with site.cluster(made["kubeconfig"]) as cluster:
             the_node_is_ready_and_starts_a_pod_that_names_a_gpu(site, cluster, gpus[0])
-        the_proof_holds_as_far_as_there_are_gpus(site, gpus, real=bool(live.host_gpu))
+        the_proof_holds_as_far_as_there_are_gpus(site, gpus, real=real)
         there, before = site.left().split(), site.traces()
         assert "container" in there  # so that its absence below says something
         assert any(line.endswith("/usernetes") for line in there)
         assert "running" in before
         assert "make.log" in before
-        again = process.create(kind, inputs)
-        assert (again.outputs, site.traces()) == (made.outputs, before)
-        assert process.read(kind, made).outputs["drift"] == []
-        assert not process.diff(kind, made.outputs, inputs).changes
+        assert (node.create(), site.traces()) == (made, before)
+        assert node.drift() == ""
+        assert not node.differs()
     finally:
-        process.delete(kind, Made(site.natural_id, inputs))
+        node.delete()
     assert site.left() == ""
-    process.delete(kind, made)  # gone already is done
-    assert process.read(kind, made).id == ""
+    node.delete()  # gone already is done
+    assert node.look().id == ""
 
 
 def the_preparation_finds_nothing_to_do(
@@ -200,24 +190,21 @@ def the_preparation_finds_nothing_to_do(
     docker = site.run("docker version --format '{{.Server.Version}}'").strip()
     toolkit = site.run(
         "dpkg-query --show --showformat='${Version}' nvidia-container-toolkit || true"
-    )
-    wanted = prepared(
-        site, len(gpus) or 1, sudo=False, docker=docker, toolkit=toolkit.partition("-")[0]
-    )
+    ).partition("-")[0]
+    versions = {"docker": docker, "container_toolkit": toolkit or site.versions.container_toolkit}
+    host = prepared(site, process, len(gpus) or 1, sudo=False, **versions)
     if not gpus:
-        with pytest.raises(StepFailed, match="its driver serves no GPU"):
-            process.create(RootlessHostProvider, wanted)
+        host.refused("create", "its driver serves no GPU")
         return
-    made = process.create(RootlessHostProvider, wanted)
-    assert sorted(made.outputs["gpu_uuids"]) == sorted(gpus)
-    assert process.read(RootlessHostProvider, made).outputs["drift"] == []
+    assert sorted(host.create()["gpu_uuids"]) == sorted(gpus)
+    assert host.drift() == ""
 
 
 def the_node_is_ready_and_starts_a_pod_that_names_a_gpu(
     site: Site, cluster: PatientObjects, gpu: str
 ) -> None:
     """As its kubeconfig shows it. A name that NVIDIA's runtime in the node did not know would end the pod."""
-    name, namespace = site.connection.host, f"registry-{secrets.token_hex(4)}"
+    name, namespace = site.name, f"registry-{secrets.token_hex(4)}"
     eventually(
         lambda: ready(cluster.get(NODE, name)), what=f"node {name} is Ready by its kubeconfig"
     )
@@ -225,22 +212,15 @@ def the_node_is_ready_and_starts_a_pod_that_names_a_gpu(
     cluster.create(NAMESPACE, body)
     try:
         eventually(lambda: cluster.get(SERVICE_ACCOUNT, "default", namespace), what="its account")
-        container = {
-            "name": "looks",
-            "image": DEFAULT_PROBE_IMAGE,
-            "command": ["sleep", "100000"],
-            "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": gpu}],
+        visible = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": gpu}]
+        container = {"name": "looks", "image": DEFAULT_PROBE_IMAGE, "env": visible}
+        spec = {
+            "nodeName": name,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container | {"command": ["sleep", "100000"]}],
         }
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "looks", "namespace": namespace},
-            "spec": {
-                "nodeName": name,
-                "terminationGracePeriodSeconds": 0,
-                "containers": [container],
-            },
-        }
+        metadata = {"name": "looks", "namespace": namespace}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         cluster.create(POD, pod)
         deadline = time.monotonic() + PULL_SECONDS
         while not is_ready(seen := cluster.get(POD, "looks", namespace) or pod):
@@ -263,7 +243,7 @@ def the_proof_holds_as_far_as_there_are_gpus(
 ) -> None:
     """Rungs 1 to 4; without a GPU the first says so, and the names in the node are there none the less."""
     said = hosts.ask(site.ssh, site.account, CheckLevel.NODE_CDI)
-    checks = hosts.judge(site.connection.host, len(gpus), said)
+    checks = hosts.judge(site.name, len(gpus), said)
     listed = {
         line.partition("=")[2]
         for line in said.of("node-cdi").text.splitlines()
@@ -283,18 +263,12 @@ def test_a_host_without_a_gpu_is_refused_with_what_is_missing(
     (host,) = hosts(1, platform="plain-server")
     site = reached(host)
     process = start_provider(host, **WITH_STAND_IN)
-    with pytest.raises(StepFailed, match="its driver serves no GPU"):
-        process.create(RootlessHostProvider, prepared(site, 1, sudo=True))
+    prepared(site, process, 1).refused("create", "its driver serves no GPU")
     with pytest.raises(UnusableHostError, match="rootless Docker of operator does not answer"):
         site.usable()
-    files = registry_host.overlay()
-    wanted = site.inputs([STAND_IN], files, sha256="0" * 64)
     too_few = "nvidia-smi shows 0 GPUs and 1 are declared"
-    with pytest.raises(StepFailed, match=too_few):
-        process.create(UsernetesNodeProvider, wanted)
+    site.node(process, 1, stand_in=False).refused("create", too_few)
     # With the one that stands for a GPU only Docker is missing.
-    wanted = site.inputs([STAND_IN], without_gpus(files), sha256="0" * 64)
-    with pytest.raises(StepFailed, match="does not answer") as refused:
-        process.create(NodeWithStandIn, wanted)
-    assert too_few not in str(refused.value)
+    said = site.node(process, 1, stand_in=True).refused("create", "does not answer")
+    assert too_few not in said
     assert not host.path("/home/operator/.local/share/gpu-clusters").exists()

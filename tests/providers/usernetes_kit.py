@@ -43,12 +43,12 @@ class Cluster(Nodes):
 
     kind = UsernetesNodeProvider
 
-    def __init__(self, hosts: Sequence[SimulatedHost], provider: ProviderProcess) -> None:
+    def __init__(self, hosts: Sequence[Any], provider: ProviderProcess) -> None:
         super().__init__(provider)
         self.hosts = list(hosts)
         self.first = self.hosts[0]
 
-    def inputs(self, host: SimulatedHost, **changes: Any) -> dict[str, Any]:
+    def inputs(self, host: Any, **changes: Any) -> dict[str, Any]:
         values: dict[str, Any] = {
             "connection": host.connection,
             "account": ACCOUNT,
