@@ -1,8 +1,12 @@
-"""The SSH transport against a server of our own, for what simulated hosts cannot show."""
+"""The SSH transport against a server of our own, for what simulated hosts cannot show: directly, and through
+Google's Identity-Aware Proxy with a gcloud that relays."""
 
 import asyncio
+import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import asyncssh
@@ -18,9 +22,22 @@ from gpuclusters.host import ssh as ssh_forward
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import MAX_OUTPUT_BYTES, SshHost, pool
-from tests.providers.ssh_server import listening
 
 TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
+IAP = {"project": "my-project", "zone": "us-central1-a", "instance": "lab-gpu-1"}
+RELAY = """#!{python}
+import os, socket, sys, threading
+open({log!r}, "w").write("\\n".join(sys.argv[1:]))
+if {port} == 0:
+    sys.exit("ERROR: (gcloud.compute.start-iap-tunnel) 4033: 'not authorized'")
+far = socket.create_connection(("127.0.0.1", {port}))
+def up():
+    while data := os.read(0, 65536):
+        far.sendall(data)
+threading.Thread(target=up, daemon=True).start()
+while data := far.recv(65536):
+    os.write(1, data)
+"""
 
 
 @dataclass
@@ -40,44 +57,60 @@ class Server:
         )
 
 
+async def answer(process: asyncssh.SSHServerProcess[bytes]) -> None:
+    """A few commands."""
+    command = (process.command or "").removeprefix("sudo -n ")
+    if command == "flood":
+        for _ in range(2 * MAX_OUTPUT_BYTES // 65536):
+            process.stdout.write(b"x" * 65536)
+            await process.stdout.drain()
+    elif command == "deaf":
+        process.stderr.write(b"I read nothing\n")
+        process.exit(3)
+        return
+    elif command == "echo":
+        process.stdout.write(await process.stdin.read())
+    process.exit(0)
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """A server with a host key of each type that answers a few commands."""
+    """A server with a host key of each type, in a loop of its own."""
     keys = {kind: asyncssh.generate_private_key(kind) for kind in TYPES}
     client = asyncssh.generate_private_key("ssh-ed25519")
     commands: list[str] = []
 
-    async def answer(process: asyncssh.SSHServerProcess[bytes]) -> None:
-        command = process.command or ""
-        commands.append(command)
-        if command.startswith("sudo -n "):
-            command = command.removeprefix("sudo -n ")
-        if command == "flood":
-            for _ in range(2 * MAX_OUTPUT_BYTES // 65536):
-                process.stdout.write(b"x" * 65536)
-                await process.stdout.drain()
-        elif command == "deaf":
-            process.stderr.write(b"I read nothing\n")
-            process.exit(3)
-            return
-        elif command == "echo":
-            process.stdout.write(await process.stdin.read())
-        process.exit(0)
+    async def noted(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        commands.append(process.command or "")
+        await answer(process)
 
-    with listening(list(keys.values()), client, answer) as port:
-        yield Server(port, keys, client, commands)
+    async def listen() -> asyncssh.SSHAcceptor:
+        lets_in = asyncssh.import_authorized_keys(client.export_public_key().decode())
+        return await asyncssh.listen(
+            *("127.0.0.1", 0),
+            server_host_keys=list(keys.values()),
+            authorized_client_keys=lets_in,
+            process_factory=noted,
+            encoding=None,
+        )
 
-
-@pytest.mark.parametrize("kind", TYPES)
-def test_a_host_with_several_keys_shows_the_pinned_one(server: Server, kind: str) -> None:
-    done = server.host(server.keys[kind]).run(["echo"], tried="talk", stdin=b"hello")
-    assert (done.status, done.stdout) == (0, b"hello")
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    acceptor = asyncio.run_coroutine_threadsafe(listen(), loop).result()
+    yield Server(acceptor.get_port(), keys, client, commands)
+    loop.call_soon_threadsafe(acceptor.close)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_another_key_of_the_same_type_is_refused_with_both_fingerprints(
+def test_a_host_with_several_keys_shows_the_pinned_one_and_another_is_refused_with_both(
     server: Server, kind: str
 ) -> None:
+    done = server.host(server.keys[kind]).run(["echo"], tried="talk", stdin=b"hello")
+    assert (done.status, done.stdout) == (0, b"hello")
     other = asyncssh.generate_private_key(kind)
     before = len(server.commands)
     with pytest.raises(HostKeyMismatchError) as failed:
@@ -109,8 +142,8 @@ def test_a_command_that_does_not_read_its_input_still_says_why(server: Server) -
 
 def test_a_key_that_is_not_let_in_is_named_by_its_source(server: Server) -> None:
     stranger = asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()
-    host = SshHost(server.host().connection, SshCredentials("FILE", private_key=stranger))
-    object.__setattr__(host, "connection", server.host(user="nobody").connection)
+    connection = server.host(user="nobody").connection
+    host = SshHost(connection, SshCredentials("FILE", private_key=stranger))
     with pytest.raises(DeniedError, match="user nobody is not let in with the key from FILE"):
         host.run(["echo"], tried="talk")
 
@@ -122,6 +155,8 @@ def test_where_nothing_listens_the_reason_is_short(server: Server) -> None:
         "a (127.0.0.1:1): could not talk: no SSH connection (Connection refused); "
         "check that the host is up and that address, port and firewall are right"
     )
+    with pytest.raises(UnreachableError, match="no SSH connection"):
+        server.host(address="no-such-host.invalid").run(["echo"], tried="talk")
 
 
 def test_a_tunnel_ends_though_those_in_it_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +175,45 @@ def test_a_tunnel_ends_though_those_in_it_stay(monkeypatch: pytest.MonkeyPatch) 
     assert busy.closed
 
 
-def test_an_address_that_is_no_address_is_unreachable(server: Server) -> None:
-    with pytest.raises(UnreachableError, match="no SSH connection"):
-        server.host(address="no-such-host.invalid").run(["echo"], tried="talk")
+def gcloud(folder: Path, port: int) -> Path:
+    """One that relays to this port; gives the file with the arguments it got."""
+    program, log = folder / "gcloud", folder / "arguments"
+    program.write_text(RELAY.format(python=sys.executable, log=str(log), port=port))
+    program.chmod(0o755)
+    return log
+
+
+def test_a_command_reaches_the_machine_through_the_tunnel_and_its_key_is_verified_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    log = gcloud(tmp_path, server.port)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    inside = {"address": "10.10.0.2", "port": 22, "iap": IAP}
+    reached = server.host(**inside).run(["echo"], tried="look", stdin=b"reached")
+    assert reached.stdout == b"reached"
+    assert log.read_text().split("\n") == [
+        *("compute", "start-iap-tunnel", "lab-gpu-1", "22", "--listen-on-stdin"),
+        *("--project=my-project", "--zone=us-central1-a", "--verbosity=error", "--quiet"),
+    ]
+    with pytest.raises(HostKeyMismatchError):
+        server.host(asyncssh.generate_private_key("ssh-ed25519"), **inside).run(
+            "true", tried="look"
+        )
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [(True, "IAP-secured Tunnel User"), (False, "no gcloud here to open a tunnel")],
+    ids=["not allowed", "no gcloud"],
+)
+def test_a_tunnel_that_cannot_be_opened_names_what_is_missing(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool, said: str
+) -> None:
+    monkeypatch.setattr("gpuclusters.host.connect.CONNECT_PAUSE_SECONDS", 0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if there:
+        gcloud(tmp_path, 0)
+    # Links are shared by connection: another name is another one.
+    host = server.host(host=f"gpu-{there}", address="10.10.0.2", port=22, iap=IAP)
+    with pytest.raises(UnreachableError, match=said):
+        host.run("true", tried="look")
