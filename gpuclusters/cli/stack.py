@@ -142,7 +142,8 @@ def _unasked(session: Session, *, yes: bool) -> Sequence[str]:
     """The flags by which the engine does not ask; refused where it would, and nobody could answer."""
     if session.in_lab:
         return IN_LAB
-    if yes or sys.stdin.isatty() or "PULUMI_SKIP_CONFIRMATIONS" in session.env:
+    agreed = session.env.get("PULUMI_SKIP_CONFIRMATIONS", "").lower() in ("1", "true")
+    if yes or agreed or sys.stdin.isatty():
         return ("--yes",) if yes else ()
     said = "there is no terminal to ask at whether to go on; read the preview, then add --yes"
     raise UsageError(said, "command.nobody-to-ask")

@@ -34,8 +34,8 @@ def run(project: Project, cli: Cli, tmp_path: Path) -> Run:
         "PULUMI_BACKEND_URL": f"file://{tmp_path}",
     }
 
-    def run(*words: str) -> tuple[int, str, list[str]]:
-        done = cli(*words, at=project.folder, **env)
+    def run(*words: str, **more: str) -> tuple[int, str, list[str]]:
+        done = cli(*words, at=project.folder, **env, **more)
         told = project.folder / "words"
         said = told.read_text().splitlines() if told.exists() else []
         return done.returncode, done.stderr, [line for line in said if not line.startswith("stack")]
@@ -69,9 +69,11 @@ def test_the_engine_is_told_what_was_asked_for(run: Run, words: list[str], told:
     assert (code, engine) == (0, [told]), said
 
 
-@pytest.mark.parametrize("verb", ["destroy", "refresh"])
-def test_a_change_that_nobody_agreed_to_is_refused_without_a_terminal(run: Run, verb: str) -> None:
-    code, said, engine = run(verb, "--stack", "rke2-a100")
+@pytest.mark.parametrize(("verb", "skip"), [("destroy", ""), ("refresh", "false")])
+def test_a_change_that_nobody_agreed_to_is_refused_without_a_terminal(
+    run: Run, verb: str, skip: str
+) -> None:
+    code, said, engine = run(verb, "--stack", "rke2-a100", PULUMI_SKIP_CONFIRMATIONS=skip)
     assert (code, engine) == (2, [])
     assert "add --yes [command.nobody-to-ask]" in said
 
