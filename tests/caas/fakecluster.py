@@ -8,7 +8,7 @@ lost when the sender is dead by then.
 import asyncio
 import copy
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextvars import Context
 from typing import Any
 
@@ -30,7 +30,7 @@ class Server:
         self.refusal: Callable[[Body], str | None] = lambda _pod: None
         """Why a pod of a dry run is refused."""
         self._hooks: list[Hook] = []
-        self._watchers: list[tuple[ObjectKind, asyncio.Queue[Event]]] = []
+        self.watchers: list[tuple[ObjectKind, asyncio.Queue[Event]]] = []
         self._kinds: dict[str, ObjectKind] = {}
         self._versions = itertools.count(1)
         self._sent: set[asyncio.Task[Any]] = set()
@@ -92,13 +92,22 @@ class Server:
         if key[1] and (home not in self.objects or _ending(self.objects[home])):
             raise ClusterError(f"no namespace for {key}", status=404, reason="NotFound")
         made = {key: value for key, value in body.items() if key != "status"}
-        made["metadata"] = {
-            **metadata,
-            "uid": f"uid-{next(self._versions)}",
-            "generation": 1,
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-        }
+        made["metadata"] = {**metadata, **self._born()}
         return self._store(kind, None, made)
+
+    def put(self, kind: ObjectKind, body: Body) -> Body:
+        """Have it as it is said, with its status and all, whatever was there."""
+        before = self.get(kind, body["metadata"]["name"], body["metadata"].get("namespace", ""))
+        known = before["metadata"] if before else self._born()
+        body = copy.deepcopy(body)
+        born = {key: known[key] for key in ("uid", "generation", "creationTimestamp")}
+        body["metadata"] = {**born, **body["metadata"]}
+        return copy.deepcopy(self._keep(kind, before, body))
+
+    def _born(self) -> Body:
+        number = next(self._versions)
+        at = f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}Z"
+        return {"uid": f"uid-{number}", "generation": 1, "creationTimestamp": at}
 
     def change(
         self, kind: ObjectKind, body: Body, patch: Mapping[str, Any], *, status: bool
@@ -117,37 +126,39 @@ class Server:
         metadata = body["metadata"]
         if "resourceVersion" not in metadata:
             raise ValueError("a status is replaced as it was read, with its resourceVersion")
-        live = self._there(kind, metadata["name"], metadata.get("namespace", ""))
+        live = self.there(kind, metadata["name"], metadata.get("namespace", ""))
         if live["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
             raise ConflictError("another version", status=409, reason="Conflict")
         return self._store(kind, live, {**live, "status": copy.deepcopy(body["status"])})
 
     def delete(self, kind: ObjectKind, name: str, namespace: str, uid: str | None) -> None:
-        body = self._there(kind, name, namespace)
+        body = self.there(kind, name, namespace)
         if uid not in (None, body["metadata"]["uid"]):
             raise ConflictError("another uid", status=409, reason="Conflict")
         if kind.plural == "namespaces":
             for (plural, where, inner), _ in list(self.objects.items()):
                 if where == name:
-                    self._remove(self._kinds[plural], inner, where)
+                    self.remove(self._kinds[plural], inner, where)
         if body["metadata"].get("finalizers"):
             if not _ending(body):
                 metadata = {**body["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
                 self._store(kind, body, {**body, "metadata": metadata})
         else:
-            self._remove(kind, name, namespace)
+            self.remove(kind, name, namespace)
 
-    def watch(self, kind: ObjectKind) -> asyncio.Queue[Event]:
+    def watch(
+        self, kind: ObjectKind, namespace: str, labels: str, fields: str
+    ) -> asyncio.Queue[Event]:
         self._kinds[kind.plural] = kind
         queue: asyncio.Queue[Event] = asyncio.Queue()
-        items = copy.deepcopy(self.of(kind))
+        items = copy.deepcopy(self.of(kind, namespace, labels, fields))
         for body in items:
             queue.put_nowait(Event("ADDED", body))
         queue.put_nowait(Event("SYNC", {"metadata": {}, "items": items}))
-        self._watchers.append((kind, queue))
+        self.watchers.append((kind, queue))
         return queue
 
-    def _there(self, kind: ObjectKind, name: str, namespace: str) -> Body:
+    def there(self, kind: ObjectKind, name: str, namespace: str = "") -> Body:
         body = self.get(kind, name, namespace)
         if body is None:
             raise ClusterError(f"no {kind.kind} {name}", status=404, reason="NotFound")
@@ -157,79 +168,77 @@ class Server:
         body = copy.deepcopy(body)
         for hook in self._hooks:
             hook(kind, before, body)
-        if before is not None and {**body, "metadata": 0} == {**before, "metadata": 0}:
-            same = body["metadata"] == before["metadata"]
-            if same:
-                return before
+        if body == before:
+            return before
         metadata = body["metadata"]
         if before is not None and before.get("spec") != body.get("spec"):
             metadata["generation"] = before["metadata"]["generation"] + 1
+        self._keep(kind, before, body)
+        if _ending(body) and not metadata.get("finalizers"):
+            self.remove(kind, metadata["name"], metadata.get("namespace", ""))
+        return body
+
+    def _keep(self, kind: ObjectKind, before: Body | None, body: Body) -> Body:
+        metadata = body["metadata"]
         metadata["resourceVersion"] = str(next(self._versions))
         self._kinds[kind.plural] = kind
         self.objects[kind.plural, metadata.get("namespace", ""), metadata["name"]] = body
         self._tell(kind, Event("ADDED" if before is None else "MODIFIED", body))
-        if _ending(body) and not metadata.get("finalizers"):
-            self._remove(kind, metadata["name"], metadata.get("namespace", ""))
         return body
 
-    def _remove(self, kind: ObjectKind, name: str, namespace: str) -> None:
+    def remove(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
+        """Take it away at once."""
         body = self.objects.pop((kind.plural, namespace, name))
         body["metadata"]["resourceVersion"] = str(next(self._versions))
         self._tell(kind, Event("DELETED", body))
 
     def _tell(self, kind: ObjectKind, event: Event) -> None:
-        for watched, queue in self._watchers:
+        for watched, queue in self.watchers:
             if watched == kind:
                 queue.put_nowait(Event(event.kind, copy.deepcopy(event.object)))
 
 
 class FakeCluster:
-    """A client of the server, with the part of `Cluster` that controllers use."""
+    """A client of the server, with the part of `Cluster` that programs use."""
 
     target = "API server in this process"
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, server: Server | None = None) -> None:
+        self.server = server or Server()
 
-    async def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Body | None:
-        return await self._server.serve(lambda: self._server.get(kind, name, namespace))  # type: ignore[no-any-return]
+    async def ask(self, _call: str, work: Callable[[], Any]) -> Any:
+        """What every call but a watch goes through."""
+        return await self.server.serve(work)
+
+    async def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Any:
+        return await self.ask("get", lambda: self.server.get(kind, name, namespace))
 
     async def list(
         self, kind: ObjectKind, namespace: str = "", labels: str = "", fields: str = ""
-    ) -> Sequence[Body]:
-        return await self._server.serve(  # type: ignore[no-any-return]
-            lambda: self._server.of(kind, namespace, labels, fields)
-        )
+    ) -> Any:
+        return await self.ask("list", lambda: self.server.of(kind, namespace, labels, fields))
 
     async def create(
         self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str = "", dry_run: bool = False
-    ) -> Body:
+    ) -> Any:
         def work() -> Body:
             if not dry_run:
-                return self._server.create(kind, dict(body))
-            if (refused := self._server.refusal(dict(body))) is not None:
+                return self.server.create(kind, dict(body))
+            if (refused := self.server.refusal(dict(body))) is not None:
                 raise ClusterError(refused, status=403, reason="Forbidden")
             return dict(body)
 
-        return await self._server.serve(work)  # type: ignore[no-any-return]
+        return await self.ask("create", work)
 
-    async def apply(
-        self,
-        kind: ObjectKind,
-        body: Mapping[str, Any],
-        *,
-        manager: str,
-        force: bool = False,
-        subresource: str = "",
-    ) -> Body:
+    async def apply(self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str) -> Any:
         def work() -> Body:
             metadata = body["metadata"]
-            live = self._server.get(kind, metadata["name"], metadata.get("namespace", ""))
+            live = self.server.get(kind, metadata["name"], metadata.get("namespace", ""))
             if live is None:
-                return self._server.create(kind, dict(body))
-            return self._server.change(kind, live, body, status=False)
+                return self.server.create(kind, dict(body))
+            return self.server.change(kind, live, body, status=False)
 
-        return await self._server.serve(work)  # type: ignore[no-any-return]
+        return await self.ask("apply", work)
 
     async def patch(
         self,
@@ -238,19 +247,16 @@ class FakeCluster:
         namespace: str,
         patch: Mapping[str, Any],
         *,
-        kind_of: str = "merge",
         subresource: str = "",
-    ) -> Body:
+    ) -> Any:
         def work() -> Body:
-            live = self._server.get(kind, name, namespace)
-            if live is None:
-                raise ClusterError(f"no {kind.kind} {name}", status=404, reason="NotFound")
-            return self._server.change(kind, live, patch, status=subresource == "status")
+            live = self.server.there(kind, name, namespace)
+            return self.server.change(kind, live, patch, status=subresource == "status")
 
-        return await self._server.serve(work)  # type: ignore[no-any-return]
+        return await self.ask("patch", work)
 
-    async def replace_status(self, kind: ObjectKind, body: Mapping[str, Any]) -> Body:
-        return await self._server.serve(lambda: self._server.replace_status(kind, dict(body)))  # type: ignore[no-any-return]
+    async def replace_status(self, kind: ObjectKind, body: Mapping[str, Any]) -> Any:
+        return await self.ask("replace", lambda: self.server.replace_status(kind, dict(body)))
 
     async def delete(
         self,
@@ -262,7 +268,7 @@ class FakeCluster:
         grace_seconds: int | None = None,
     ) -> None:
         try:
-            await self._server.serve(lambda: self._server.delete(kind, name, namespace, uid))
+            await self.ask("delete", lambda: self.server.delete(kind, name, namespace, uid))
         except ClusterError as error:
             if error.status != 404:
                 raise
@@ -270,7 +276,7 @@ class FakeCluster:
     async def watch(
         self, kind: ObjectKind, namespace: str = "", labels: str = "", fields: str = ""
     ) -> AsyncIterator[Event]:
-        queue = self._server.watch(kind)
+        queue = self.server.watch(kind, namespace, labels, fields)
         while True:
             event = await queue.get()
             if event.kind == "SYNC" or _chosen(event.object, namespace, labels, fields):
@@ -281,9 +287,13 @@ def _chosen(body: Body, namespace: str, labels: str, fields: str) -> bool:
     metadata = body["metadata"]
     label, with_value, value = labels.partition("=")
     found = (metadata.get("labels") or {}).get(label)
+    part, _, wanted = fields.partition("=")
+    stated: Any = body
+    for key in filter(None, part.split(".")):
+        stated = stated.get(key, {})
     return (
         namespace in ("", metadata.get("namespace", ""))
-        and (not fields or metadata["name"] == fields.removeprefix("metadata.name="))
+        and (not fields or stated == wanted)
         and (not labels or (found == value if with_value else found is not None))
     )
 

@@ -21,7 +21,7 @@ from gpuclusters.core.finding import Refused
 from gpuclusters.proof.checks import Outcome, ProofResult
 from gpuclusters.proof.containers import ContainerRun, Customer
 from gpuclusters.proof.model import ContainerProof
-from tests.caas.api.apikit import GPU, FakeCluster, FakeIssuer, lease, listening, node, tenancy
+from tests.caas.api.apikit import GPU, FakeCluster, FakeIssuer, lease, listening, tenancy
 
 IMAGE = "registry.example.com/pytorch@sha256:" + "0" * 64
 PROGRAM = (Path(__file__).parents[2] / "gpuclusters/proof/scripts/matmul.py").read_text()
@@ -43,11 +43,6 @@ class Machines(FakeCluster):
     def __post_init__(self) -> None:
         super().__init__()
         self.put("tenancies", tenancy("acme", gpus=8))
-        self.put("namespaces", {"metadata": {"name": "gpu-clusters-system"}})
-        for host in ("hgx-01", "hgx-02"):
-            self.put("nodes", node(host))
-            for module in range(1, 9):
-                self.put("gpuleases", lease(host, module, "Free"))
 
     async def create(self, kind: Any, body: Mapping[str, Any]) -> dict[str, Any]:
         made = await super().create(kind, body)
@@ -65,14 +60,14 @@ class Machines(FakeCluster):
         line = {"proof": "matmul", "format": 1, "cpu": False, "driver": "595.58.03"}
         self.logs = [json.dumps({**line, "devices": devices}).encode()]
         phase, code = self.ends
-        since = {"startedAt": "2026-11-21T12:02:00Z", "finishedAt": "2026-11-21T12:03:00Z"}
+        since = {"startedAt": "2026-01-01T00:05:00Z", "finishedAt": "2026-01-01T00:06:00Z"}
         over = {"terminated": {"exitCode": code, "reason": "Completed", **since}}
         status = {"phase": phase, "containerStatuses": [{"name": "main", "state": over}]}
         return {"spec": spec, "status": status}
 
     async def delete(self, kind: Any, name: str, namespace: str = "", **options: Any) -> None:
         await super().delete(kind, name, namespace, **options)
-        if (namespace, name) in self.objects[kind.plural]:
+        if self.server.get(kind, name, namespace):
             self.remove(kind.plural, name, namespace)
 
 
@@ -141,7 +136,7 @@ def test_a_container_of_each_size_runs_and_every_gpu_is_what_was_bought() -> Non
     assert multiplied[0].figures["floor_tflops"] == pytest.approx(989 * 0.7)
     starts = [c.figures["start_seconds"] for c in found.proof.checks if c.what == "starts"]
     assert len(starts) == 4
-    assert all(60 < seconds <= 120 for seconds in starts)
+    assert all(60 < seconds <= 300 for seconds in starts)
 
 
 @pytest.mark.parametrize(

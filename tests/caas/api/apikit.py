@@ -10,37 +10,42 @@ import asyncio
 import copy
 import functools
 import inspect
-import json
 import socket
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import httpx
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from caas.api.app import Condition, create_app
 from caas.api.gate import Gate
 from caas.api.server import MOST_CONNECTIONS, Certificate, Door, Protocol, Server
 from caas.api.tokens import IssuerKeys
-from caas.cluster import Cluster, ClusterError, ConflictError, Event
+from caas.cluster import Cluster, ClusterError
 from caas.settings import Settings
+from gpuclusters.container_api.container import EVENT
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.model import GPU_LEASE, lease_name
+from gpuclusters.tenancy.model import CLAIM, TENANCY
+from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD, RESOURCE_QUOTA
+from tests.caas import fakecluster
 from tests.caas.loops import QuickLoop
+from tests.fixtures.waiting import PATIENCE_SECONDS, Clock
 
 ISSUER = "https://issuer.example.com"
+KEYS = f"{ISSUER}/keys"
 GPU = "nvidia.com/pgpu"
 RUNTIME = "kata-qemu-nvidia-gpu"
 IMAGE = "registry.example.com/cuda:12"
-WHOLE_TABLE = tuple(range(15))
-PATIENCE_SECONDS = 120
-"""How long what must come is waited for; a busy machine takes its time."""
+NOW = 1_800_000_000.0
+KINDS = {
+    kind.plural: kind
+    for kind in (TENANCY, NAMESPACE, NODE, POD, RESOURCE_QUOTA, GPU_LEASE, CLAIM, EVENT)
+}
 
 
 def settings(
@@ -53,7 +58,7 @@ def settings(
         "hostKey": "ssh-ed25519 AAAA",
         "baseboard": "hgx-h100",
         "gpus": [{"module": m, "pci": f"0000:0{m}:00.0", "device": f"gpu{m}"} for m in range(1, 9)],
-        "partitions": list(WHOLE_TABLE),
+        "partitions": list(range(15)),
         "fabricManager": "192.0.2.2",
     }
     return Settings.model_validate(
@@ -113,108 +118,66 @@ def lease(host: str, module: int, phase: str, pod_uid: str | None = None) -> dic
     }
 
 
-class FakeCluster:
-    """Objects in memory, watched as from a real server; pods are counted against the GPU quota."""
+class FakeCluster(fakecluster.FakeCluster):
+    """The tenants acme (4 GPUs) and globex (8) on two machines; pods are counted against their quota."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+        super().__init__()
         self.calls: Counter[str] = Counter()
-        self.down = False
+        self.down = self.silent = False
         self.lose_answers = 0
         """So many creations are done and then reported as never answered."""
-        self.refusal: ClusterError | None = None
-        self.silent = False
+        self.refusal: Exception | None = None
         self.logs: list[bytes | float | ClusterError] = []
         self.open_logs = 0
-        self._version = 0
-        self._watchers: dict[str, list[asyncio.Queue[Event]]] = {}
+        self.server.before_storing(self._admit)
+        for tenant, gpus in (("acme", 4), ("globex", 8)):
+            self.put("tenancies", tenancy(tenant, gpus=gpus))
+        for host in ("hgx-01", "hgx-02"):
+            self.put("nodes", node(host))
+            for module in range(1, 9):
+                self.put("gpuleases", lease(host, module, "Free"))
 
     def put(self, plural: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Make or change an object."""
-        self._version += 1
-        body = copy.deepcopy(body)
-        metadata = body["metadata"]
-        metadata.setdefault("uid", f"uid-{self._version}")
-        metadata.setdefault("creationTimestamp", f"2026-11-21T12:00:{self._version % 60:02}Z")
-        metadata["resourceVersion"] = str(self._version)
-        key = (metadata.get("namespace", ""), metadata["name"])
-        kind = "MODIFIED" if key in self.objects.setdefault(plural, {}) else "ADDED"
-        self.objects[plural][key] = body
-        self._tell(plural, Event(cast(Any, kind), copy.deepcopy(body)))
-        return copy.deepcopy(body)
+        """Make or change an object; a tenancy has its namespace."""
+        if plural == "tenancies":
+            self.put("namespaces", {"metadata": {"name": body["spec"]["namespace"]}})
+        return self.server.put(KINDS[plural], body)
 
     def remove(self, plural: str, name: str, namespace: str = "") -> None:
         """Take an object away."""
-        self._version += 1
-        body = self.objects[plural].pop((namespace, name))
-        body["metadata"]["resourceVersion"] = str(self._version)
-        self._tell(plural, Event("DELETED", body))
+        self.server.remove(KINDS[plural], name, namespace)
 
     @property
     def pods(self) -> list[dict[str, Any]]:
         """All pods."""
-        return list(self.objects.get("pods", {}).values())
+        return copy.deepcopy(self.server.of(POD))
 
-    async def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
-        await self._reach("get")
-        found = self.objects.get(kind.plural, {}).get((namespace, name))
-        return copy.deepcopy(found)
+    def event(self, pod: dict[str, Any], second: int, reason: str, message: str) -> None:
+        """Something happened to a pod."""
+        name, where = f"e{second}", pod["metadata"]["namespace"]
+        body = {
+            "metadata": {"name": name, "namespace": where},
+            "involvedObject": {"uid": pod["metadata"]["uid"]},
+            "reason": reason,
+            "message": message,
+            "lastTimestamp": f"2026-11-21T12:00:0{second}Z",
+        }
+        self.put("events", body)
 
-    async def list(
-        self, kind: ObjectKind, namespace: str = "", labels: str = "", fields: str = ""
-    ) -> list[dict[str, Any]]:
-        await self._reach("list")
-        uid = fields.partition("=")[2]
-        return [
-            copy.deepcopy(body)
-            for (where, _), body in self.objects.get(kind.plural, {}).items()
-            if where == namespace and body["involvedObject"]["uid"] == uid
-        ]
-
-    async def create(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        await self._reach("create")
-        if self.refusal:
+    async def ask(self, call: str, work: Callable[[], Any]) -> Any:
+        self.calls[call] += 1
+        if self.silent:
+            await asyncio.Event().wait()
+        if self.down:
+            raise ClusterError("https://192.0.2.9 did not answer", reason="Unreachable")
+        if self.refusal and call == "create":
             raise self.refusal
-        namespace, name = body["metadata"].get("namespace", ""), body["metadata"]["name"]
-        if (namespace, name) in self.objects.get(kind.plural, {}):
-            raise ConflictError("it exists", status=409, reason="AlreadyExists")
-        self._count(namespace, name, body)
-        made = self.put(kind.plural, dict(body))
-        if self.lose_answers:
+        answer = await super().ask(call, work)
+        if self.lose_answers and call == "create":
             self.lose_answers -= 1
             raise ClusterError("no answer", reason="Unreachable")
-        return made
-
-    async def delete(
-        self, kind: ObjectKind, name: str, namespace: str = "", *, uid: str | None = None
-    ) -> None:
-        await self._reach("delete")
-        found = self.objects.get(kind.plural, {}).get((namespace, name))
-        if found is None:
-            return
-        if uid and found["metadata"]["uid"] != uid:
-            raise ConflictError("another one", status=409, reason="Conflict")
-        ending = copy.deepcopy(found)
-        ending["metadata"]["deletionTimestamp"] = "2026-11-21T13:00:00Z"
-        self.put(kind.plural, ending)
-
-    async def watch(
-        self, kind: ObjectKind, namespace: str = "", labels: str = "", fields: str = ""
-    ) -> AsyncIterator[Event]:
-        self.calls["watch"] += 1
-        queue: asyncio.Queue[Event] = asyncio.Queue()
-        items = copy.deepcopy([*self.objects.get(kind.plural, {}).values()])
-        for body in items:
-            queue.put_nowait(Event("ADDED", body))
-        version = {"resourceVersion": str(self._version)}
-        queue.put_nowait(Event("SYNC", {"metadata": version, "items": items}))
-        watchers = self._watchers.setdefault(kind.plural, [])
-        watchers.append(queue)
-        try:
-            while True:
-                yield await queue.get()
-        finally:
-            watchers.remove(queue)
+        return answer
 
     async def pod_log(self, namespace: str, pod: str, **options: Any) -> AsyncIterator[bytes]:
         self.calls["log"] += 1
@@ -230,52 +193,44 @@ class FakeCluster:
         finally:
             self.open_logs -= 1
 
-    def _count(self, namespace: str, name: str, body: Mapping[str, Any]) -> None:
-        def gpus(pod: Mapping[str, Any]) -> int:
-            return int(pod["spec"]["containers"][0]["resources"]["requests"][GPU])
-
-        for found in self.objects.get("tenancies", {}).values():
-            if found["spec"]["namespace"] != namespace:
-                continue
-            key, most = f"requests.{GPU}", found["spec"]["gpus"]
-            used = sum(gpus(p) for p in self.pods if p["metadata"]["namespace"] == namespace)
-            if used + gpus(body) > most:
-                raise ClusterError(
-                    f'the API server refused POST with 403: pods "{name}" is forbidden: exceeded '
-                    f"quota: tenant, requested: {key}={gpus(body)}, used: {key}={used}, "
-                    f"limited: {key}={most}",
-                    status=403,
-                    reason="Forbidden",
-                )
-
-    async def _reach(self, call: str) -> None:
-        self.calls[call] += 1
-        if self.silent:
-            await asyncio.Event().wait()
-        await asyncio.sleep(0)
-        if self.down:
-            raise ClusterError("https://192.0.2.9 did not answer", reason="Unreachable")
-
-    def _tell(self, plural: str, event: Event) -> None:
-        for queue in self._watchers.get(plural, []):
-            queue.put_nowait(event)
+    def _admit(self, kind: ObjectKind, before: Any, body: dict[str, Any]) -> None:
+        if kind != POD or before:
+            return
+        # Its kubelet has to end it.
+        body["metadata"]["finalizers"] = ["example.com/kubelet"]
+        name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+        (most,) = (
+            found["spec"]["gpus"]
+            for found in self.server.of(TENANCY)
+            if found["spec"]["namespace"] == namespace
+        )
+        used = sum(map(_gpus, self.server.of(POD, namespace)))
+        key, more = f"requests.{GPU}", _gpus(body)
+        if used + more > most:
+            raise ClusterError(
+                f'the API server refused POST with 403: pods "{name}" is forbidden: exceeded '
+                f"quota: tenant, requested: {key}={more}, used: {key}={used}, "
+                f"limited: {key}={most}",
+                status=403,
+                reason="Forbidden",
+            )
 
 
-@dataclass
+def _gpus(pod: Mapping[str, Any]) -> int:
+    return int(pod["spec"]["containers"][0]["resources"]["requests"][GPU])
+
+
 class FakeIssuer:
     """Signs tokens; `documents` are what it publishes, an exception in them is raised."""
 
-    private: dict[str, Any] = field(default_factory=dict)
-    documents: dict[str, Any] = field(default_factory=dict)
-    asked: Counter[str] = field(default_factory=Counter)
-    algorithms: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.documents[f"{ISSUER}/.well-known/openid-configuration"] = {
-            "issuer": ISSUER,
-            "jwks_uri": f"{ISSUER}/keys",
+    def __init__(self) -> None:
+        self.clock = Clock(NOW)
+        self.private: dict[str, tuple[str, Any]] = {}
+        self.asked: Counter[str] = Counter()
+        self.documents: dict[str, Any] = {
+            f"{ISSUER}/.well-known/openid-configuration": {"issuer": ISSUER, "jwks_uri": KEYS},
+            KEYS: {"keys": []},
         }
-        self.documents[f"{ISSUER}/keys"] = {"keys": []}
         self.add("one")
 
     def add(self, kid: str, algorithm: str = "ES256", bits: int = 2048) -> None:
@@ -285,16 +240,10 @@ class FakeIssuer:
             "RS256": lambda: rsa.generate_private_key(65537, bits),
             "EdDSA": ed25519.Ed25519PrivateKey.generate,
         }
-        forms: dict[str, Any] = {"ES256": ECAlgorithm, "RS256": RSAAlgorithm, "EdDSA": OKPAlgorithm}
-        self.private[kid] = made[algorithm]()
-        self.algorithms[kid] = algorithm
-        public = json.loads(forms[algorithm].to_jwk(self.private[kid].public_key()))
-        self.documents[f"{ISSUER}/keys"]["keys"].append({**public, "kid": kid, "use": "sig"})
-
-    def withdraw(self, kid: str) -> None:
-        """It is no longer published."""
-        keys = self.documents[f"{ISSUER}/keys"]
-        keys["keys"] = [key for key in keys["keys"] if key["kid"] != kid]
+        key = made[algorithm]()
+        self.private[kid] = (algorithm, key)
+        public = jwt.get_algorithm_by_name(algorithm).to_jwk(key.public_key(), as_dict=True)
+        self.documents[KEYS]["keys"].append({**public, "kid": kid, "use": "sig"})
 
     async def fetch(self, url: str) -> Any:
         self.asked[url] += 1
@@ -306,37 +255,20 @@ class FakeIssuer:
 
     def token(self, tenant: Any, kid: str = "one", headers: Any = None, **claims: Any) -> str:
         """A token that is good unless `claims` make it otherwise; None takes a claim away."""
-        now = int(claims.pop("now", time.time()))
-        said = {
-            "iss": ISSUER,
-            "aud": "gpu-clusters",
-            "iat": now,
-            "exp": now + 600,
-            "tenant": tenant,
-            **claims,
-        }
+        now = int(self.clock())
+        meant = {"iss": ISSUER, "aud": "gpu-clusters", "iat": now, "exp": now + 600}
+        said = {**meant, "tenant": tenant, **claims}
+        algorithm, key = self.private[kid]
         return jwt.encode(
             {name: value for name, value in said.items() if value is not None},
-            self.private[kid],
-            algorithm=self.algorithms[kid],
+            key,
+            algorithm=algorithm,
             headers={"kid": kid, **(headers or {})},
         )
 
-
-class Clock:
-    """Time that a test can move, and stop."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-        self._stopped: float | None = None
-
-    def __call__(self) -> float:
-        now = time.time() if self._stopped is None else self._stopped
-        return now + self.ahead
-
-    def stop(self) -> None:
-        """From now on it is moved by the test alone."""
-        self._stopped = time.time()
+    def bearer(self, tenant: Any, **claims: Any) -> dict[str, str]:
+        """The header with a token."""
+        return {"Authorization": f"Bearer {self.token(tenant, **claims)}"}
 
 
 @dataclass
@@ -346,20 +278,16 @@ class Api:
     app: Gate
     cluster: FakeCluster
     issuer: FakeIssuer
-    clock: Clock
     client: httpx.AsyncClient
     condition: Condition
     stop: Callable[[], None] = lambda: None
     """Tell the server to stop, where there is one."""
 
-    def bearer(self, tenant: str) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.issuer.token(tenant, now=self.clock())}"}
-
-    async def call(self, tenant: str, method: str, path: str, **options: Any) -> httpx.Response:
-        headers = {**self.bearer(tenant), **options.pop("headers", {})}
+    async def call(self, tenant: Any, method: str, path: str, **options: Any) -> httpx.Response:
+        headers = {**self.issuer.bearer(tenant), **options.pop("headers", {})}
         return await self.client.request(method, path, headers=headers, **options)
 
-    async def get(self, tenant: str, path: str, **options: Any) -> httpx.Response:
+    async def get(self, tenant: Any, path: str, **options: Any) -> httpx.Response:
         return await self.call(tenant, "GET", path, **options)
 
     async def post(self, tenant: str, *, key: str | None = None, **body: Any) -> httpx.Response:
@@ -367,13 +295,34 @@ class Api:
         body = {"image": IMAGE, "gpus": 1, **body}
         return await self.call(tenant, "POST", "/v1/containers", json=body, headers=headers)
 
+    async def made(self, tenant: str = "acme", **body: Any) -> str:
+        """The id of a new container."""
+        return str((await self.post(tenant, **body)).json()["id"])
+
     async def delete(self, tenant: str, container: str) -> httpx.Response:
         return await self.call(tenant, "DELETE", f"/v1/containers/{container}")
+
+    async def happens(self, plural: str, *bodies: dict[str, Any]) -> None:
+        """Objects of the cluster change, and the API hears of it."""
+        for body in bodies:
+            self.cluster.put(plural, body)
+        await self.settle()
 
     async def settle(self) -> None:
         """Let what was told by the cluster be heard."""
         for _ in range(20):
             await asyncio.sleep(0)
+
+
+def kind(answer: httpx.Response) -> str:
+    """Status and short name of a problem, or the status alone."""
+    if answer.status_code < 400:
+        return str(answer.status_code)
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    said = answer.json()
+    assert said["status"] == answer.status_code
+    assert said["requestId"] == answer.headers["x-request-id"]
+    return f"{answer.status_code} {said['type'].rsplit('/', 1)[1]}"
 
 
 class Patient(Protocol):
@@ -382,101 +331,66 @@ class Patient(Protocol):
     header_seconds = PATIENCE_SECONDS
 
 
-Act = Callable[[Api], Awaitable[None]]
+Test = Callable[..., Awaitable[None]]
 
 
-def play(
-    act: Act,
-    *,
-    cluster: FakeCluster | None = None,
-    issuer: FakeIssuer | None = None,
-    options: Mapping[str, Any] | None = None,
-    **api: Any,
-) -> None:
-    """Run a test against the API; it must leave no task behind.
+def playing(cluster: Callable[[], FakeCluster] = FakeCluster, **given: Any) -> Any:
+    """A test against the API with these options of `served`; its first parameter is the API.
 
-    Its loop's time passes only while all wait, however slow the machine is.
+    It must leave no task behind. Its loop's time passes only while all wait, however slow the machine is.
     """
 
-    async def run() -> None:
-        async with served(cluster, issuer, options or {}, **api) as running:
-            await act(running)
-        # What was told to end takes some turns for it.
-        for _ in range(100):
-            await asyncio.sleep(0)
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        assert not left, left
+    def decorate(test: Test) -> Callable[..., None]:
+        async def act(others: Mapping[str, Any]) -> None:
+            async with served(cluster(), **given) as running:
+                await test(running, **others)
+            # What was told to end takes some turns for it.
+            for _ in range(100):
+                await asyncio.sleep(0)
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            assert not left, left
 
-    with asyncio.Runner(loop_factory=QuickLoop) as runner:
-        runner.run(run())
+        @functools.wraps(test)
+        def run(**others: Any) -> None:
+            with asyncio.Runner(loop_factory=QuickLoop) as runner:
+                runner.run(act(others))
+
+        _, *parameters = inspect.signature(test).parameters.values()
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
-def played(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """A test that `play`s itself: its first parameter is the API, the others are pytest's."""
-
-    @functools.wraps(test)
-    def run(**given: Any) -> None:
-        play(lambda api: test(api, **given))
-
-    _, *others = inspect.signature(test).parameters.values()
-    run.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
-    return run
+played = playing()
 
 
 @asynccontextmanager
 async def served(
-    cluster: Any,
-    issuer: FakeIssuer | None,
-    options: Mapping[str, Any],
+    cluster: Any = None,
+    issuer: FakeIssuer | None = None,
+    options: Mapping[str, Any] | None = None,
     *,
-    living_too: bool = True,
+    living: bool = True,
     **api: Any,
 ) -> AsyncIterator[Api]:
-    """The API with the tenants acme (4 GPUs) and globex (8)."""
-    if cluster is None:
-        cluster = FakeCluster()
-        cluster.put("tenancies", tenancy("acme"))
-        cluster.put("tenancies", tenancy("globex", gpus=8))
-        cluster.put("namespaces", {"metadata": {"name": "gpu-clusters-system"}})
-        for host in ("hgx-01", "hgx-02"):
-            cluster.put("nodes", node(host))
-            for module in range(1, 9):
-                cluster.put(GPU_LEASE.plural, lease(host, module, "Free"))
-    issuer = issuer or FakeIssuer()
-    clock = Clock()
+    """The application with these settings, over a cluster; `living` where no server starts it."""
+    cluster, issuer = cluster or FakeCluster(), issuer or FakeIssuer()
     wanted = settings(**api)
-    keys = IssuerKeys(wanted.api, clock, issuer.fetch)
-    program = create_app(wanted, cast(Cluster, cluster), clock=clock, keys=keys, **options)
+    keys = IssuerKeys(wanted.api, issuer.clock, issuer.fetch)
+    program = create_app(
+        wanted, cast(Cluster, cluster), clock=issuer.clock, keys=keys, **(options or {})
+    )
     app = program.gate
+    inner = cast(Any, app.application)
     transport = httpx.ASGITransport(cast(Any, app), raise_app_exceptions=False)
     async with (
-        living(app) if living_too else nullcontext(),
+        inner.router.lifespan_context(inner) if living else nullcontext(),
         httpx.AsyncClient(transport=transport, base_url="http://api") as client,
     ):
-        running = Api(app, cluster, issuer, clock, client, program.condition)
+        running = Api(app, cluster, issuer, client, program.condition)
         await running.settle()
         yield running
-
-
-@asynccontextmanager
-async def living(app: Gate) -> AsyncIterator[None]:
-    """Start and stop the application as a server does."""
-    told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-    heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-    task = asyncio.create_task(
-        app(
-            {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}},
-            cast(Any, told.get),
-            cast(Any, heard.put),
-        )
-    )
-    await told.put({"type": "lifespan.startup"})
-    assert (await heard.get())["type"] == "lifespan.startup.complete"
-    yield
-    app.stop()
-    await told.put({"type": "lifespan.shutdown"})
-    assert (await heard.get())["type"] == "lifespan.shutdown.complete"
-    await task
 
 
 @asynccontextmanager
@@ -484,7 +398,7 @@ async def listening(
     cluster: FakeCluster | None = None,
     issuer: FakeIssuer | None = None,
     options: Mapping[str, Any] | None = None,
-    protocol: type[Protocol] | None = None,
+    protocol: type[Protocol] = Patient,
     door: Mapping[str, Any] | None = None,
     certificate: Certificate | None = None,
     **api: Any,
@@ -495,14 +409,15 @@ async def listening(
     unless `door` says otherwise.
     """
     patient = {"kube_seconds": PATIENCE_SECONDS, "body_seconds": PATIENCE_SECONDS}
-    options = {**patient, **(options or {})}
-    async with served(cluster, issuer, options, living_too=False, **api) as running:
-        bounds = {
-            "most_per_address": MOST_CONNECTIONS,
-            "stall_seconds": PATIENCE_SECONDS,
-            "tells": certificate is None,
-            **(door or {}),
-        }
+    bounds = {
+        "most_per_address": MOST_CONNECTIONS,
+        "stall_seconds": PATIENCE_SECONDS,
+        "tells": certificate is None,
+        **(door or {}),
+    }
+    async with served(
+        cluster, issuer, {**patient, **(options or {})}, living=False, **api
+    ) as running:
         with Door(socket.AF_INET, **bounds) as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
@@ -510,7 +425,7 @@ async def listening(
                 running.app,
                 proxies=bounds.get("proxies", ()),
                 certificate=certificate,
-                protocol=protocol or Patient,
+                protocol=protocol,
             )
             server.config.timeout_graceful_shutdown = PATIENCE_SECONDS
             running.stop = lambda: setattr(server, "should_exit", True)
@@ -519,14 +434,13 @@ async def listening(
                 if task.done():
                     await task
                 await asyncio.sleep(0.005)
-            limits = httpx.Limits(max_connections=None)
             async with httpx.AsyncClient(
                 base_url=f"http://127.0.0.1:{port}",
-                limits=limits,
+                limits=httpx.Limits(max_connections=None),
                 timeout=PATIENCE_SECONDS,
                 trust_env=False,
             ) as client:
                 running.client = client
                 yield running, port
-            server.should_exit = True
+            running.stop()
             await task

@@ -10,8 +10,7 @@ import pytest
 
 from caas.cluster import Cluster
 from gpuclusters.container_api.container import CONTAINER_LABEL
-from tests.caas.api.apikit import PATIENCE_SECONDS, Api, FakeIssuer, served
-from tests.caas.api.test_api_containers import kind
+from tests.caas.api.apikit import PATIENCE_SECONDS, Api, FakeIssuer, kind, served
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import Operator, Request, Tenants
 

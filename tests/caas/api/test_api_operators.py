@@ -7,9 +7,10 @@ import pytest
 
 from caas.api.overview import differences, machine
 from gpuclusters.lease.placement import Outage, Why, outages
-from tests.caas.api.apikit import Api, lease, node, play, settings, tenancy
+from tests.caas.api.apikit import Api, kind, lease, node, played, playing, settings, tenancy
 
 GROUP = "gpu-operators"
+with_operators = playing(operatorGroup=GROUP)
 
 
 def held(
@@ -38,9 +39,10 @@ def quarantined(host: str, module: int) -> dict[str, Any]:
     return found
 
 
-def operator(api: Api, tenant: str | None = None, **claims: Any) -> dict[str, str]:
-    claims = {"groups": ["everybody", GROUP], **claims}
-    return {"Authorization": f"Bearer {api.issuer.token(tenant, **claims)}"}
+async def looked(api: Api, tenant: Any = None, path: str = "cluster", **claims: Any) -> Any:
+    """What somebody is answered who says this of itself, by default an operator."""
+    headers = api.issuer.bearer(tenant, **{"groups": ["everybody", GROUP], **claims})
+    return await api.client.get(f"/v1/{path}", headers=headers)
 
 
 def cuts(layout: bool, *partitions: int) -> Any:
@@ -61,112 +63,78 @@ def leases(*bodies: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("claims", "status"),
+    ("claims", "answer"),
     [
-        ({"groups": ["a", GROUP]}, 200),
-        ({"groups": ["a", GROUP], "tenant": None}, 200),
-        ({}, 403),
-        ({"groups": []}, 403),
-        ({"groups": ["gpu"]}, 403),
+        ({"groups": ["a", GROUP]}, "200"),
+        ({"groups": ["a", GROUP], "tenant": None}, "200"),
+        ({"groups": None}, "403 operators-only"),
+        ({"groups": []}, "403 operators-only"),
+        ({"groups": ["gpu"]}, "403 operators-only"),
         # No list: of a text every part would be found.
-        ({"groups": f"not-{GROUP}-at-all"}, 403),
-        ({"groups": GROUP}, 403),
-        ({"groups": {GROUP: 1}}, 403),
-        ({"groups": [None]}, 403),
-        ({"tenant": GROUP}, 403),
-        ({"groups": ["a", GROUP], "exp": 1}, 401),
+        ({"groups": f"not-{GROUP}-at-all"}, "403 operators-only"),
+        ({"groups": GROUP}, "403 operators-only"),
+        ({"groups": {GROUP: 1}}, "403 operators-only"),
+        ({"groups": [None]}, "403 operators-only"),
+        ({"groups": None, "tenant": GROUP}, "403 operators-only"),
+        ({"groups": ["a", GROUP], "exp": 1}, "401 unauthenticated"),
     ],
+    ids=str,
 )
 @pytest.mark.attack(
     by="a tenant",
     tries="read what operators see: machines, leases, other tenants",
     stopped_by="the claim `groups` of its token, which the issuer signs and the API asks for",
 )
-def test_the_group_in_the_token_decides_who_is_an_operator(
-    claims: dict[str, Any], status: int
+@with_operators
+async def test_the_group_in_the_token_decides_who_is_an_operator(
+    api: Api, claims: dict[str, Any], answer: str
 ) -> None:
-    async def act(api: Api) -> None:
-        token = api.issuer.token(claims.pop("tenant", "acme"), **claims)
-        headers = {"Authorization": f"Bearer {token}"}
-        answer = await api.client.get("/v1/cluster", headers=headers)
-        assert answer.status_code == status, answer.text
-        if status != 200:
-            assert answer.json().keys() == {"type", "title", "status", "detail", "requestId"}
-
-    play(act, operatorGroup=GROUP)
+    found = await looked(api, **{"tenant": "acme", **claims})
+    assert kind(found) == answer
+    if answer != "200":
+        assert found.json().keys() == {"type", "title", "status", "detail", "requestId"}
 
 
 @pytest.mark.parametrize("groups", [[GROUP], [""], [None], None])
-def test_without_a_group_in_the_settings_nobody_is_an_operator(groups: Any) -> None:
-    async def act(api: Api) -> None:
-        for tenant, kind in (("acme", "operators-only"), (None, "no-tenancy")):
-            answer = await api.client.get(
-                "/v1/cluster", headers=operator(api, tenant, groups=groups)
-            )
-            assert answer.status_code == 403
-            assert answer.json()["type"].endswith(kind)
-
-    play(act)
+@played
+async def test_without_a_group_in_the_settings_nobody_is_an_operator(api: Api, groups: Any) -> None:
+    for tenant, answer in (("acme", "403 operators-only"), (None, "403 no-tenancy")):
+        assert kind(await looked(api, tenant, groups=groups)) == answer
 
 
-@pytest.mark.parametrize("path", ["/v1/cluster", "/v1/tenancy", "/v1/containers"])
-def test_without_a_token_nothing_is_told(path: str) -> None:
-    async def act(api: Api) -> None:
-        answer = await api.client.get(path)
-        assert answer.status_code == 401
-        assert answer.headers["WWW-Authenticate"] == 'Bearer realm="gpu-clusters"'
-
-    play(act, operatorGroup=GROUP)
-
-
-def test_an_operator_is_not_a_tenant_by_that() -> None:
-    async def act(api: Api) -> None:
-        made = (await api.post("acme")).json()["id"]
-        everything = (
-            f"containers/{made}",
-            f"containers/{made}/logs",
-            "containers",
-            "tenancy",
-            "capacity",
-        )
-        for path in everything:
-            answer = await api.client.get(f"/v1/{path}", headers=operator(api))
-            assert answer.status_code == 403
-            assert answer.json()["type"].endswith("/no-tenancy")
-        # As a tenant it sees its own alone.
-        other = operator(api, "globex")
-        assert (await api.client.get(f"/v1/containers/{made}", headers=other)).status_code == 404
-
-    play(act, operatorGroup=GROUP)
+@with_operators
+async def test_an_operator_is_not_a_tenant_by_that(api: Api) -> None:
+    container = f"containers/{await api.made()}"
+    for path in (container, f"{container}/logs", "containers", "tenancy", "capacity"):
+        assert kind(await looked(api, path=path)) == "403 no-tenancy"
+    # As a tenant it sees its own alone.
+    assert kind(await looked(api, "globex", container)) == "404 not-found"
 
 
-def test_operators_see_machines_leases_and_tenants() -> None:
-    async def act(api: Api) -> None:
-        await api.post("acme", gpus=2)
-        for module in (1, 3):
-            api.cluster.put("gpuleases", held("hgx-01", module, partition=3, gpus=(1, 3)))
-        api.cluster.put("nodes", node("hgx-02", cordoned=True))
-        api.cluster.put("tenancies", tenancy("initech", gpus=0, ready=False))
-        await api.settle()
-        answer = await api.client.get("/v1/cluster", headers=operator(api))
-        assert answer.status_code == 200, answer.text
-        said = answer.json()
-        assert said["gpus"]["free"] == 6
-        one, two = said["machines"]
-        assert (one["name"], one["outage"], len(one["partitions"])) == ("hgx-01", None, 15)
-        assert (two["outage"], two["message"]) == ("Cordoned", "hgx-02 is cordoned")
-        gpu = one["partitions"][0]["gpus"][0]
-        assert (gpu["phase"], gpu["tenant"], gpu["container"]) == ("Leased", "acme", "c-1")
-        assert [(one["tenant"], one["ready"], one["reason"]) for one in said["tenants"]] == [
-            ("acme", True, None),
-            ("globex", True, None),
-            ("initech", False, "QuotaNotEnforced"),
-        ]
-        acme = said["tenants"][0]
-        assert acme["containers"] == {"queued": 1}
-        assert acme["gpus"] == {"quota": 4, "used": 0}
-
-    play(act, operatorGroup=GROUP)
+@with_operators
+async def test_operators_see_machines_leases_and_tenants(api: Api) -> None:
+    await api.post("acme", gpus=2)
+    for module in (1, 3):
+        api.cluster.put("gpuleases", held("hgx-01", module, partition=3, gpus=(1, 3)))
+    api.cluster.put("nodes", node("hgx-02", cordoned=True))
+    await api.happens("tenancies", tenancy("initech", gpus=0, ready=False))
+    answer = await looked(api)
+    assert answer.status_code == 200, answer.text
+    said = answer.json()
+    assert said["gpus"]["free"] == 6
+    one, two = said["machines"]
+    assert (one["name"], one["outage"], len(one["partitions"])) == ("hgx-01", None, 15)
+    assert (two["outage"], two["message"]) == ("Cordoned", "hgx-02 is cordoned")
+    gpu = one["partitions"][0]["gpus"][0]
+    assert (gpu["phase"], gpu["tenant"], gpu["container"]) == ("Leased", "acme", "c-1")
+    assert [(one["tenant"], one["ready"], one["reason"]) for one in said["tenants"]] == [
+        ("acme", True, None),
+        ("globex", True, None),
+        ("initech", False, "QuotaNotEnforced"),
+    ]
+    acme = said["tenants"][0]
+    assert acme["containers"] == {"queued": 1}
+    assert acme["gpus"] == {"quota": 4, "used": 0}
 
 
 def test_a_declared_layout_is_shown_as_it_is_cut() -> None:
@@ -196,35 +164,34 @@ def test_a_board_that_leases_cut_is_shown_as_they_do() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ((), ()),
+        (None, ()),
         (
-            (lease("hgx-01", 9, "Free"),),
+            lease("hgx-01", 9, "Free"),
             ("GPULease hgx-01-gpu9: is of a GPU that the settings do not have",),
         ),
         (
-            (lease("hgx-01", 2, "Free") | {"spec": {"module": 2, "pci": "0000:99:00.0"}},),
+            lease("hgx-01", 2, "Free") | {"spec": {"module": 2, "pci": "0000:99:00.0"}},
             ("GPULease hgx-01-gpu2: is of 0000:99:00.0, device gpu2; declared is 0000:02:00.0, device gpu2",),
         ),
         (
-            (held("hgx-01", 1, partition=3, gpus=(1, 3)),),
+            held("hgx-01", 1, partition=3, gpus=(1, 3)),
             ("GPULease hgx-01-gpu1: is held in partition 3, which the layout lacks",),
         ),
-        ((quarantined("hgx-01", 3),), ("GPU hgx-01-gpu3: HGX_FW_GPU_3 is 1.0",)),
+        (quarantined("hgx-01", 3), ("GPU hgx-01-gpu3: HGX_FW_GPU_3 is 1.0",)),
+        (
+            "hgx-01-gpu4",
+            (
+                "Node hgx-01: is not in the cluster",
+                "GPULease hgx-01-gpu4: is missing; the controllers make it",
+            ),
+        ),
     ],
+    ids=["nothing", "another", "elsewhere", "another layout", "quarantined", "gone"],
 )  # fmt: skip
 def test_what_is_not_as_declared_is_told(changed: Any, said: tuple[str, ...]) -> None:
     wanted = settings().model_copy(update={"hosts": (cuts(True, 1, 2),)})
-    found = differences(wanted, leases(*changed), {})
+    there = leases(changed) if isinstance(changed, dict) else leases()
+    gone = there.pop(changed, None) if isinstance(changed, str) else None
+    away = {"hgx-01": Outage(Why.GONE, "the cluster has no node hgx-01")} if gone else {}
+    found = differences(wanted, there, away)
     assert tuple(f"{one.object}: {one.problem}" for one in found) == said
-
-
-def test_what_is_gone_is_told() -> None:
-    wanted = settings().model_copy(update={"hosts": (cuts(True, 1, 2),)})
-    there = leases()
-    del there["hgx-01-gpu4"]
-    away = {"hgx-01": Outage(Why.GONE, "the cluster has no node hgx-01")}
-    found = [f"{one.object}: {one.problem}" for one in differences(wanted, there, away)]
-    assert found == [
-        "Node hgx-01: is not in the cluster",
-        "GPULease hgx-01-gpu4: is missing; the controllers make it",
-    ]

@@ -3,19 +3,18 @@
 `RECORD_DOCS=1 pytest` on this file takes the pictures of the documents anew.
 """
 
-import asyncio
 import base64
 import os
 import re
 import shutil
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from selenium import webdriver
 from selenium.common.exceptions import JavascriptException
 from selenium.webdriver.common.by import By
@@ -23,7 +22,17 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from caas.api import pages
-from tests.caas.api import apikit
+from gpuclusters.lease.model import GPU_LEASE
+from tests.caas.api.apikit import (
+    PATIENCE_SECONDS,
+    Api,
+    FakeCluster,
+    lease,
+    listening,
+    node,
+    played,
+    tenancy,
+)
 
 PICTURES = Path(__file__).resolve().parents[3] / "docs" / "pictures"
 FOLDER = Path(pages.__file__).with_name("page")
@@ -38,9 +47,9 @@ browsers = pytest.mark.skipif(
 )
 
 
-@apikit.played
+@played
 async def test_a_page_loads_from_its_own_origin_and_says_nothing_without_a_token(
-    api: apikit.Api,
+    api: Api,
 ) -> None:
     for path, kind in (
         ("/", "text/html"),
@@ -68,145 +77,102 @@ def test_the_script_makes_no_markup_of_text() -> None:
 @dataclass
 class Site:
     url: str
-    issuer: apikit.FakeIssuer
-    cluster: apikit.FakeCluster
-    loop: asyncio.AbstractEventLoop
+    api: Api
+    portal: BlockingPortal
 
-    def change(self, change: Callable[[apikit.FakeCluster], object]) -> None:
+    def change(self, change: Callable[[FakeCluster], object]) -> None:
         """Something happens in the cluster, and the API hears of it."""
-
-        async def happen() -> None:
-            change(self.cluster)
-            for _ in range(20):
-                await asyncio.sleep(0)
-
-        asyncio.run_coroutine_threadsafe(happen(), self.loop).result(apikit.PATIENCE_SECONDS)
+        self.portal.call(change, self.api.cluster)
+        self.portal.call(self.api.settle)
 
     def token(self, who: str | None) -> str:
-        groups = None if who else [GROUP]
-        return self.issuer.token(who, groups=groups, exp=9_000_000_000)
+        return self.api.issuer.token(who, groups=None if who else [GROUP])
 
 
-def filled() -> apikit.FakeCluster:
+class Filled(FakeCluster):
     """Two machines at work: leases in several phases, one GPU in quarantine, one machine cordoned."""
-    cluster = apikit.FakeCluster()
-    cluster.put("namespaces", {"metadata": {"name": "gpu-clusters-system"}})
-    for tenant, gpus, ready in (("acme", 8, True), ("globex", 8, True), ("initech", 2, False)):
-        hard = {
-            "requests.nvidia.com/pgpu": str(gpus),
-            "requests.memory": f"{192 * gpus}Gi",
-            "requests.ephemeral-storage": f"{128 * gpus}Gi",
-            "pods": "20",
-        }
-        quota = {"name": "tenant", "hard": hard}
-        cluster.put("tenancies", apikit.tenancy(tenant, gpus=gpus, ready=ready, quota=quota))
-    used = {
-        "requests.nvidia.com/pgpu": "3",
-        "requests.memory": "576Gi",
-        "requests.ephemeral-storage": "48Gi",
-        "pods": "3",
-    }
-    where = {"name": "tenant", "namespace": "tenant-acme"}
-    status = {"hard": cluster.objects["tenancies"]["", "acme"]["spec"]["quota"]["hard"]}
-    cluster.put("resourcequotas", {"metadata": where, "status": {**status, "used": used}})
-    cluster.put("nodes", apikit.node("hgx-01"))
-    cluster.put("nodes", apikit.node("hgx-02", cordoned=True))
-    holders = {
-        ("hgx-01", 5): ("Leased", "acme", "c-5b1e0a", 5, (5, 7)),
-        ("hgx-01", 7): ("Leased", "acme", "c-5b1e0a", 5, (5, 7)),
-        ("hgx-02", 1): ("Leased", "globex", "c-77aa01", 3, (1, 3)),
-        ("hgx-02", 3): ("Leased", "globex", "c-77aa01", 3, (1, 3)),
-        ("hgx-02", 2): ("Activating", "acme", "c-90d2fe", 8, (2,)),
-    }
-    others = {
-        ("hgx-01", 6): (
-            "Quarantined",
-            "FirmwareChanged",
-            "HGX_FW_GPU_6 is 96.00.99.00.01, not one of 96.00.A5.00.01",
-        ),
-        ("hgx-01", 8): ("Scrubbing", "", ""),
-        ("hgx-02", 4): ("Resetting", "WaitingForNode", "hgx-02 is cordoned"),
-    }
-    for host in ("hgx-01", "hgx-02"):
-        for module in range(1, 9):
-            body = apikit.lease(host, module, "Free")
+
+    def __init__(self) -> None:
+        super().__init__()
+        for tenant, gpus, ready in (("acme", 8, True), ("globex", 8, True), ("initech", 2, False)):
+            hard = {
+                "requests.nvidia.com/pgpu": str(gpus),
+                "requests.memory": f"{192 * gpus}Gi",
+                "requests.ephemeral-storage": f"{128 * gpus}Gi",
+                "pods": "20",
+            }
+            quota = {"name": "tenant", "hard": hard}
+            self.put("tenancies", tenancy(tenant, gpus=gpus, ready=ready, quota=quota))
+            if tenant == "acme":
+                used = dict(zip(hard, ("3", "576Gi", "48Gi", "3"), strict=True))
+                where = {"name": "tenant", "namespace": "tenant-acme"}
+                status = {"hard": hard, "used": used}
+                self.put("resourcequotas", {"metadata": where, "status": status})
+        self.put("nodes", node("hgx-02", cordoned=True))
+        changed = "HGX_FW_GPU_6 is 96.00.99.00.01, not one of 96.00.A5.00.01"
+        for host, module, status in (
+            *(("hgx-01", m, self.held("acme", "c-5b1e0a", 5, [5, 7])) for m in (5, 7)),
+            *(("hgx-02", m, self.held("globex", "c-77aa01", 3, [1, 3])) for m in (1, 3)),
+            ("hgx-02", 2, {**self.held("acme", "c-90d2fe", 8, [2]), "phase": "Activating"}),
+            (
+                "hgx-01",
+                6,
+                {"phase": "Quarantined", "reason": "FirmwareChanged", "message": changed},
+            ),
+            ("hgx-01", 8, {"phase": "Scrubbing"}),
+            (
+                "hgx-02",
+                4,
+                {"phase": "Resetting", "reason": "WaitingForNode", "message": "hgx-02 is cordoned"},
+            ),
+        ):
+            past = {} if "holder" in status else {"lastTenant": "globex"}
+            self.put("gpuleases", {**lease(host, module, ""), "status": {**status, **past}})
+        for body in self.server.of(GPU_LEASE):
+            module = body["spec"]["module"]
             body["spec"] |= {"pci": f"0000:0{module}:00.0", "device": f"gpu{module}"}
             body["status"]["since"] = f"2026-11-24T0{module}:12:30Z"
-            if found := holders.get((host, module)):
-                phase, tenant, container, partition, gpus = found
-                body["status"] |= {"phase": phase, "holder": {
-                    "tenant": tenant, "namespace": f"tenant-{tenant}", "pod": container,
-                    "podUid": f"uid-{container}", "container": container,
-                    "partition": partition, "gpus": list(gpus),
-                }}  # fmt: skip
-            elif other := others.get((host, module)):
-                body["status"] |= dict(zip(("phase", "reason", "message"), other, strict=True))
-                body["status"]["lastTenant"] = "globex"
-            cluster.put("gpuleases", body)
-    return cluster
+
+    @staticmethod
+    def held(tenant: str, container: str, partition: int, gpus: list[int]) -> dict[str, Any]:
+        holder = {
+            "tenant": tenant, "namespace": f"tenant-{tenant}", "pod": container,
+            "podUid": f"uid-{container}", "container": container,
+            "partition": partition, "gpus": gpus,
+        }  # fmt: skip
+        return {"phase": "Leased", "holder": holder}
 
 
-async def containers(api: apikit.Api) -> None:
+async def containers(api: Api) -> None:
     """What acme has: one that runs, one that failed, one that waits."""
-    made = [
-        (
-            await api.post("acme", name=name, gpus=gpus, image=f"registry.example.com/{image}")
-        ).json()["id"]
-        for name, gpus, image in (
-            ("training", 2, "research/train:1.4"),
-            ("evaluation", 1, "research/eval:0.9"),
-            ("notebook", 1, "research/lab:2026.11"),
-        )
-    ]
     began = "2026-11-24T05:13:04Z"
     ended = {"exitCode": 1, "reason": "Error", "startedAt": began, "finishedAt": began}
-    states: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("Running", {"running": {"startedAt": began}}),
-        ("Failed", {"terminated": ended}),
-    )
-    for container, (phase, state) in zip(made, states, strict=False):
-        pod = api.cluster.objects["pods"]["tenant-acme", container]
-        pod["spec"].pop("schedulingGates")
-        pod["status"] = {
-            "phase": phase,
-            "containerStatuses": [{"name": "main", "state": state}],
-        }
-        api.cluster.put("pods", pod)
+    for name, gpus, image, phase, state in (
+        ("training", 2, "train:1.4", "Running", {"running": {"startedAt": began}}),
+        ("evaluation", 1, "eval:0.9", "Failed", {"terminated": ended}),
+        ("notebook", 1, "lab:2026.11", "", None),
+    ):
+        made = await api.made(name=name, gpus=gpus, image=f"registry.example.com/research/{image}")
+        (pod,) = (pod for pod in api.cluster.pods if pod["metadata"]["name"] == made)
+        if state is not None:
+            del pod["spec"]["schedulingGates"]
+            status = {"name": "main", "state": state}
+            pod["status"] = {"phase": phase, "containerStatuses": [status]}
+            await api.happens("pods", pod)
     api.cluster.logs = [b"epoch 1: loss 0.42\n", b"epoch 2: loss 0.31\n", b"epoch 3: loss 0.27\n"]
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """The API on a port of loopback."""
-    loop, issuer, ready = asyncio.new_event_loop(), apikit.FakeIssuer(), list[Site]()
-    begun, end = threading.Event(), asyncio.Event()
-
-    async def live() -> None:
-        hosts = {
-            "hgx-01": {"partitions": [1, 5, 6]},
-            "hgx-02": {"declaredLayout": False},
-        }
-        try:
-            async with apikit.listening(filled(), issuer, hosts=hosts, operatorGroup=GROUP) as (
-                api,
-                port,
-            ):
-                await containers(api)
-                ready.append(Site(f"http://127.0.0.1:{port}", issuer, api.cluster, loop))
-                begun.set()
-                await end.wait()
-        finally:
-            begun.set()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(live()))
-    thread.start()
-    try:
-        assert begun.wait(apikit.PATIENCE_SECONDS)
-        yield ready[0]
-    finally:
-        loop.call_soon_threadsafe(end.set)
-        thread.join(apikit.PATIENCE_SECONDS)
-        loop.close()
+    hosts = {"hgx-01": {"partitions": [1, 5, 6]}, "hgx-02": {"declaredLayout": False}}
+    made = listening(Filled(), hosts=hosts, operatorGroup=GROUP)
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(made) as (api, port),
+    ):
+        portal.call(containers, api)
+        yield Site(f"http://127.0.0.1:{port}", api, portal)
 
 
 class Browser:
@@ -239,7 +205,7 @@ class Browser:
             found = driver.find_elements(By.CSS_SELECTOR, selector)
             return next((one for one in found if one.is_displayed()), None)
 
-        found = WebDriverWait(self.driver, apikit.PATIENCE_SECONDS, 0.05).until(shown, selector)
+        found = WebDriverWait(self.driver, PATIENCE_SECONDS, 0.05).until(shown, selector)
         assert found
         return found
 
@@ -276,19 +242,14 @@ class Browser:
 def browser(site: Site) -> Iterator[Browser]:
     options = webdriver.ChromeOptions()
     # A container's root has no sandbox, and little /dev/shm.
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-dev-shm-usage",
-        "--hide-scrollbars",
-        "--disable-lcd-text",
-    ):
-        options.add_argument(argument)
+    wanted = "headless=new no-sandbox disable-dev-shm-usage hide-scrollbars disable-lcd-text"
+    for argument in wanted.split():
+        options.add_argument(f"--{argument}")
     options.binary_location = str(shutil.which("chromium"))
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     service = webdriver.ChromeService(executable_path=str(shutil.which("chromedriver")))
     driver = webdriver.Chrome(options=options, service=service)
-    driver.set_script_timeout(apikit.PATIENCE_SECONDS)
+    driver.set_script_timeout(PATIENCE_SECONDS)
     try:
         yield Browser(driver, site)
     finally:
@@ -319,18 +280,16 @@ def test_a_tenant_sees_its_containers_its_quota_and_its_logs(browser: Browser) -
 def test_markup_of_others_is_shown_as_text(
     browser: Browser, request: pytest.FixtureRequest
 ) -> None:
-    def hostile(cluster: apikit.FakeCluster) -> None:
-        cluster.logs.append(HOSTILE.encode())
-        found = cluster.objects["gpuleases"]["", "hgx-01-gpu1"]
-        cluster.put("gpuleases", {**found, "status": {**found["status"], "message": HOSTILE}})
+    def say(message: str, *logs: bytes) -> Callable[[FakeCluster], None]:
+        def change(cluster: FakeCluster) -> None:
+            cluster.logs[3:] = logs
+            found = cluster.server.there(GPU_LEASE, "hgx-01-gpu1")
+            cluster.put("gpuleases", {**found, "status": {**found["status"], "message": message}})
 
-    def as_before(cluster: apikit.FakeCluster) -> None:
-        cluster.logs.pop()
-        found = cluster.objects["gpuleases"]["", "hgx-01-gpu1"]
-        cluster.put("gpuleases", {**found, "status": {**found["status"], "message": ""}})
+        return change
 
-    browser.site.change(hostile)
-    request.addfinalizer(lambda: browser.site.change(as_before))
+    browser.site.change(say(HOSTILE, HOSTILE.encode()))
+    request.addfinalizer(lambda: browser.site.change(say("")))
     browser.open("/", browser.site.token("acme"))
     browser.find("button[aria-label='Log of training']").click()
     assert HOSTILE in browser.text("pre")

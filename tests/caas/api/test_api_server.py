@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,25 @@ from caas import metrics
 from caas.api.gate import AnonymousLimit
 from caas.api.server import MOST_HEADER_BYTES, Certificate, Protocol
 from caas.program import Health
-from tests.caas.api.apikit import IMAGE, PATIENCE_SECONDS, Api, FakeCluster, listening, tenancy
+from tests.caas.api.apikit import IMAGE, Api, FakeCluster, listening
 from tests.caas.api.test_api_logs import started
 from tests.caas.loops import SetLoop, in_loop, in_set_loop
 from tests.fixtures.authority import Authority
-from tests.fixtures.waiting import comes
+from tests.fixtures.waiting import PATIENCE_SECONDS, comes
 
 linux = pytest.mark.skipif(
     not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux ends a connection that stalls"
 )
 LIMIT = 3600.0
 """A deadline that comes when a test sets the clock forward, and by no pause of the machine."""
+NOTHING = b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def ahead(seconds: float) -> None:
+    """So much time passes."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SetLoop)
+    loop.ahead += seconds
 
 
 class Clockwork:
@@ -56,9 +64,7 @@ class Clockwork:
         while len(heard) < len(after):
             heard += await self._heard.get()
         assert heard == after
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SetLoop)
-        loop.ahead += seconds
+        ahead(seconds)
 
 
 @asynccontextmanager
@@ -87,20 +93,21 @@ async def rest(connection: socket.socket, end: bytes = b"") -> bytes:
     return said
 
 
-async def refusal(connection: socket.socket) -> tuple[str, dict[str, Any]]:
-    """The status line and the problem, when the server closes."""
+async def problem(connection: socket.socket) -> tuple[str, str]:
+    """Status and name of the problem, and its detail, when the server closes."""
     answer = await rest(connection)
     head, _, body = answer.partition(b"\r\n\r\n")
-    lines = head.decode().split("\r\n")
-    assert "content-type: application/problem+json" in [line.lower() for line in lines[1:]], answer
-    return lines[0], json.loads(body)
+    status, *lines = head.decode().split("\r\n")
+    assert "content-type: application/problem+json" in [line.lower() for line in lines], answer
+    said = json.loads(body)
+    return f"{status.split()[1]} {said['type'].rsplit('/')[-1]}", said["detail"]
 
 
-async def raw(port: int, content: bytes = b"") -> tuple[str, dict[str, Any]]:
-    """What is said to somebody who sends this."""
+async def refusal(port: int, content: bytes = b"") -> tuple[str, str]:
+    """The problem of somebody who sends this."""
     async with connected(port) as connection:
         await send(connection, content)
-        return await refusal(connection)
+        return await problem(connection)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +118,10 @@ async def raw(port: int, content: bytes = b"") -> tuple[str, dict[str, Any]]:
         [(b"GET /nothing HTTP/1.1\r\nHost: x\r\n", LIMIT)],
         # Not one deadline per byte.
         [(b"G", 0.4 * LIMIT), (b"E", 0.4 * LIMIT), (b"T", 0.4 * LIMIT)],
+        # On a connection that was kept.
+        [(NOTHING, 0), (b"GET /not", LIMIT)],
     ],
+    ids=["none", "a part of a line", "a part", "by and by", "the second"],
 )
 @in_set_loop
 async def test_headers_that_come_slowly_are_not_waited_for(
@@ -126,52 +136,33 @@ async def test_headers_that_come_slowly_are_not_waited_for(
         for piece, seconds in pieces:
             await send(connection, piece)
             await clockwork.pass_by(seconds, after=piece)
-        status, problem = await refusal(connection)
-        assert status.startswith("HTTP/1.1 408")
-        assert problem["type"].endswith("/request-timeout")
+            if piece == NOTHING:
+                assert b"not-found" in await rest(connection, b"}")
+        assert (await problem(connection))[0] == "408 request-timeout"
 
 
-@in_set_loop
-async def test_headers_that_come_slowly_on_a_kept_connection_are_not_waited_for() -> None:
-    clockwork = Clockwork()
-    async with (
-        listening(protocol=clockwork.protocol) as (_, port),
-        connected(port) as connection,
-    ):
-        await clockwork.pass_by(0, after=b"")
-        whole, part = b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /not"
-        await send(connection, whole)
-        await clockwork.pass_by(0, after=whole)
-        assert b"not-found" in await rest(connection, b"}")
-        await send(connection, part)
-        await clockwork.pass_by(LIMIT, after=part)
-        assert (await rest(connection)).startswith(b"HTTP/1.1 408")
+class Slow(FakeCluster):
+    """Takes three deadlines of a client for every answer."""
+
+    async def ask(self, call: str, work: Callable[[], Any]) -> Any:
+        ahead(3 * LIMIT)
+        await asyncio.sleep(0.01)
+        return await super().ask(call, work)
 
 
 @in_set_loop
 async def test_a_request_that_takes_long_to_answer_is_not_a_slow_client() -> None:
-    class Slow(FakeCluster):
-        async def _reach(self, call: str) -> None:
-            loop = asyncio.get_running_loop()
-            assert isinstance(loop, SetLoop)
-            loop.ahead += 3 * LIMIT
-            await asyncio.sleep(0.01)
-            await super()._reach(call)
-
-    cluster = Slow()
-    cluster.put("tenancies", tenancy("acme"))
-
     longer = {"kube_seconds": 100 * LIMIT}
-    async with listening(cluster, options=longer, protocol=Clockwork().protocol) as (api, _):
+    async with listening(Slow(), options=longer, protocol=Clockwork().protocol) as (api, _):
         api.client.timeout = None  # type: ignore[assignment]
         assert (await api.post("acme")).status_code == 201
 
 
-def head(api: Api, length: int, tenant: str = "acme") -> bytes:
+def head(api: Api, length: int) -> bytes:
     lines = [
         "POST /v1/containers HTTP/1.1",
         "Host: x",
-        f"Authorization: {api.bearer(tenant)['Authorization']}",
+        f"Authorization: {api.issuer.bearer('acme')['Authorization']}",
         "Content-Type: application/json",
         f"Content-Length: {length}",
     ]
@@ -195,88 +186,91 @@ async def test_a_body_that_comes_slowly_is_not_waited_for() -> None:
         for piece in (b"{", b'"', b"i"):
             await send(connection, piece)
             await clockwork.pass_by(0.4 * LIMIT, after=piece)
-        status, problem = await refusal(connection)
-        assert status.startswith("HTTP/1.1 408")
-        assert problem["type"].endswith("/request-timeout")
+        assert (await problem(connection))[0] == "408 request-timeout"
         assert api.cluster.pods == []
-
-
-@in_loop
-async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes() -> None:
-    async with listening() as (api, port):
-        status, problem = await raw(port, head(api, 10**12))
-        assert status.startswith("HTTP/1.1 413")
-        assert problem["type"].endswith("/body-too-large")
-
-
-@in_loop
-async def test_who_has_no_token_is_refused_before_a_body_comes() -> None:
-    async with listening() as (_, port):
-        status, _ = await raw(
-            port, b"POST /v1/containers HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n"
-        )
-        assert status.startswith("HTTP/1.1 401")
 
 
 @in_loop
 async def test_a_client_that_goes_away_in_the_middle_leaves_nothing() -> None:
     async with listening() as (api, port):
         for _ in range(10):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(head(api, 100) + b'{"image"')
-            await writer.drain()
-            writer.close()
+            async with connected(port) as connection:
+                await send(connection, head(api, 100) + b'{"image"')
         assert (await api.get("acme", "/v1/containers")).json()["items"] == []
 
 
+@in_loop
+async def test_what_cannot_be_answered_otherwise_is_refused_before_more_comes() -> None:
+    async with listening() as (api, port):
+        refused = {
+            b"hello\r\n\r\n": "400 malformed-request",
+            b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n": "400 malformed-request",
+            # A client that begins with TLS.
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n": "400 malformed-request",
+            b"GET / HTTP/1.1\r\nA: " + b"a" * 2 * MOST_HEADER_BYTES: "431 headers-too-large",
+            head(api, 10**12): "413 body-too-large",
+            b"POST /v1/nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\n": "401 unauthenticated",
+        }
+        answers = await asyncio.gather(*(refusal(port, sent) for sent in refused))
+        assert [status for status, _ in answers] == list(refused.values())
+
+
+@pytest.mark.attack(
+    by="anyone on the network",
+    tries="take all connections of the API from one address",
+    stopped_by="64 connections of one address; more are turned away before TLS",
+)
 @pytest.mark.parametrize(
-    ("sent", "status", "name"),
-    [
-        (b"hello\r\n\r\n", "400", "malformed-request"),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n", "400", "malformed-request"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "400", "malformed-request"),
-        (b"GET / HTTP/1.1\r\nA: " + b"a" * 2 * MOST_HEADER_BYTES, "431", "headers-too-large"),
-    ],
+    ("bound", "said"), [("most", ""), ("most_per_address", "connections of one address")]
 )
 @in_loop
-async def test_what_is_no_http_is_a_problem_too(sent: bytes, status: str, name: str) -> None:
-    async with listening() as (_, port):
-        said, problem = await raw(port, sent)
-        assert said.startswith(f"HTTP/1.1 {status}")
-        assert problem["type"].endswith(f"/{name}")
-
-
-@in_loop
-async def test_too_many_connections_are_told_so() -> None:
-    async with listening(door={"most": 2}) as (_, port):
+async def test_there_may_be_so_many_connections(bound: str, said: str) -> None:
+    async with (
+        listening(door={bound: 2}) as (_, port),
+        connected(port) as first,
+        connected(port),
+    ):
         # They come to the server in the order in which they were made.
-        async with connected(port), connected(port):
-            status, problem = await raw(port)
-        assert status.startswith("HTTP/1.1 503")
-        assert problem["type"].endswith("/busy")
+        status, detail = await refusal(port)
+        assert status == "503 busy"
+        assert said in detail
+        # A client at another address is not held up by it.
+        if bound == "most_per_address":
+            async with connected(port, "127.0.0.9") as other:
+                await send(other, NOTHING)
+                assert b"not-found" in await rest(other, b"}")
+        await send(first, NOTHING.replace(b"Host", b"Connection: close\r\nHost"))
+        assert b"not-found" in await rest(first)
+        # What was closed makes room for another.
+        async with connected(port) as another:
+            await send(another, NOTHING)
+            assert b"not-found" in await rest(another, b"}")
 
 
 @in_loop
-async def test_a_closed_connection_makes_room_for_another() -> None:
-    async with listening(door={"most_per_address": 1}) as (api, port):
-        for _ in range(3):
-            async with connected(port) as connection:
-                await send(
-                    connection, b"GET /nothing HTTP/1.1\r\nConnection: close\r\nHost: x\r\n\r\n"
-                )
-                assert b"not-found" in await rest(connection)
-        assert (await api.get("acme", "/v1/containers")).status_code == 200
+async def test_over_tls_one_too_many_is_told_nothing_in_the_clear(tmp_path: Path) -> None:
+    shown = Certificate(Authority(tmp_path).issue("localhost"))
+    async with (
+        listening(door={"most_per_address": 1}, certificate=shown) as (_, port),
+        connected(port),
+        connected(port) as second,
+    ):
+        assert await rest(second) == b""
+
+
+@in_loop
+async def test_a_proxy_carries_the_connections_of_many_clients() -> None:
+    door = {"most_per_address": 1, "proxies": ["127.0.0.0/24"]}
+    async with (
+        listening(door=door) as (_, port),
+        connected(port),
+        connected(port) as second,
+    ):
+        await send(second, NOTHING)
+        assert b"not-found" in await rest(second, b"}")
 
 
 PIPELINED = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-async def fill(connection: socket.socket) -> None:
-    """Ask again and again, and read nothing, until the server takes no more or ends the connection."""
-    with suppress(ConnectionError):
-        while True:
-            async with asyncio.timeout(0.2):
-                await send(connection, PIPELINED * 10)
 
 
 @contextmanager
@@ -315,8 +309,11 @@ async def gone(port: int, client_port: int) -> None:
 async def test_a_client_that_never_reads_is_dropped() -> None:
     async with listening(door={"stall_seconds": 1}) as (api, port):
         with small(port) as connection:
-            with suppress(TimeoutError):
-                await fill(connection)
+            # Until the server takes no more, or has ended the connection.
+            with suppress(TimeoutError, ConnectionError):
+                while True:
+                    async with asyncio.timeout(0.2):
+                        await send(connection, PIPELINED * 10)
             await gone(port, connection.getsockname()[1])
         assert (await api.get("acme", "/v1/containers")).status_code == 200
 
@@ -342,6 +339,19 @@ async def test_a_client_that_never_reads_is_dropped_over_tls_too(tmp_path: Path)
             await asyncio.to_thread(never_read, connection, port)
 
 
+class Talkative(FakeCluster):
+    """Its containers write without end, and fast."""
+
+    async def pod_log(self, *_: Any, **__: Any) -> AsyncIterator[bytes]:
+        self.open_logs += 1
+        try:
+            while True:
+                yield b"x" * 65_536
+                await asyncio.sleep(0)
+        finally:
+            self.open_logs -= 1
+
+
 @linux
 @pytest.mark.attack(
     by="a tenant",
@@ -349,106 +359,43 @@ async def test_a_client_that_never_reads_is_dropped_over_tls_too(tmp_path: Path)
     stopped_by="the connection ends when nothing of an answer was taken for 30 seconds",
 )
 @in_loop
-async def test_a_log_stream_that_stalls_is_dropped() -> None:
-    cluster = talkative()
-    async with listening(cluster, door={"stall_seconds": 1}) as (api, port):
+async def test_a_log_stream_is_dropped_that_stalls_and_not_one_that_is_read_slowly() -> None:
+    async with listening(Talkative(), door={"stall_seconds": 1}) as (api, port):
         with small(port) as connection:
-            await send(connection, await log_request(api))
-            await gone(port, connection.getsockname()[1])
-        await comes(lambda: not cluster.open_logs)
-
-
-@linux
-@in_loop
-async def test_a_log_stream_that_is_read_slowly_stays() -> None:
-    cluster = talkative()
-    async with listening(cluster, door={"stall_seconds": 1}) as (api, port):
-        with small(port) as connection:
-            await send(connection, await log_request(api))
+            client_port = connection.getsockname()[1]
+            path, token = f"/v1/containers/{await started(api)}/logs", api.issuer.bearer("acme")
+            await send(
+                connection,
+                f"GET {path}?follow=true HTTP/1.1\r\nHost: x\r\n"
+                f"Authorization: {token['Authorization']}\r\n\r\n".encode(),
+            )
             loop = asyncio.get_running_loop()
             began, received = loop.time(), 0
-            # Three deadlines pass, in none of which nothing was read.
-            while loop.time() - began < 3:
+            # Two deadlines pass, in none of which nothing was read.
+            while loop.time() - began < 2:
                 received += len(await loop.sock_recv(connection, 65_536))
                 await asyncio.sleep(0.1)
-            assert server_side(port, connection.getsockname()[1]) == [psutil.CONN_ESTABLISHED]
+            assert server_side(port, client_port) == [psutil.CONN_ESTABLISHED]
             assert received > 0
+            await gone(port, client_port)
+        await comes(lambda: not api.cluster.open_logs)
 
 
-def talkative() -> FakeCluster:
-    """A cluster with a container of acme that writes without end, and fast."""
-
-    class Talkative(FakeCluster):
-        async def pod_log(self, *_: Any, **__: Any) -> AsyncIterator[bytes]:
-            self.open_logs += 1
-            try:
-                while True:
-                    yield b"x" * 65_536
-                    await asyncio.sleep(0)
-            finally:
-                self.open_logs -= 1
-
-    cluster = Talkative()
-    cluster.put("tenancies", tenancy("acme"))
-    return cluster
+def standing_still(**bounds: Any) -> dict[str, Any]:
+    """Bounds that are never filled up again."""
+    return {"anonymous": AnonymousLimit(lambda: 0.0, **bounds)}
 
 
-async def log_request(api: Api) -> bytes:
-    """Follow the log of a container that runs."""
-    token = api.bearer("acme")["Authorization"]
-    return (
-        f"GET /v1/containers/{await started(api)}/logs?follow=true HTTP/1.1\r\nHost: x\r\n"
-        f"Authorization: {token}\r\n\r\n"
-    ).encode()
-
-
-@pytest.mark.attack(
-    by="anyone on the network",
-    tries="take all connections of the API from one address",
-    stopped_by="64 connections of one address; more are turned away before TLS",
-)
-@pytest.mark.parametrize("over_tls", [False, True])
-@in_loop
-async def test_one_address_may_have_so_many_connections(over_tls: bool, tmp_path: Path) -> None:
-    shown = Certificate(Authority(tmp_path).issue("localhost")) if over_tls else None
-    async with (
-        listening(door={"most_per_address": 2}, certificate=shown) as (_, port),
-        connected(port),
-        connected(port),
-    ):
-        async with connected(port) as third:
-            said = await rest(third)
-            if over_tls:
-                assert said == b""
-            else:
-                assert said.startswith(b"HTTP/1.1 503"), said
-                assert b"connections of one address" in said
-        # A client at another address is not held up by it.
-        if not over_tls:
-            async with connected(port, "127.0.0.9") as other:
-                await send(other, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
-                assert b"not-found" in await rest(other, b"}")
-
-
-@in_loop
-async def test_a_proxy_carries_the_connections_of_many_clients() -> None:
-    door = {"most_per_address": 1, "proxies": ["127.0.0.0/24"]}
-    async with (
-        listening(door=door) as (_, port),
-        connected(port),
-        connected(port),
-        connected(port) as third,
-    ):
-        await send(third, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert b"not-found" in await rest(third, b"}")
-
-
-async def flood(api: Api, count: int, **headers: str) -> Counter[int]:
+async def flood(api: Api, *forwarded: str) -> list[int]:
+    """What is answered to somebody without a valid token, for whom a proxy says this."""
     answers = [
-        await api.client.get("/v1/containers", headers={"Authorization": "Bearer x.y.z", **headers})
-        for _ in range(count)
+        await api.client.get(
+            "/v1/containers",
+            headers={"Authorization": "Bearer x.y.z", "X-Forwarded-For": client},
+        )
+        for client in forwarded
     ]
-    return Counter(answer.status_code for answer in answers)
+    return [answer.status_code for answer in answers]
 
 
 @pytest.mark.attack(
@@ -459,7 +406,9 @@ async def flood(api: Api, count: int, **headers: str) -> Counter[int]:
 @in_loop
 async def test_requests_without_a_valid_token_are_limited() -> None:
     async with listening(options=standing_still()) as (api, _):
-        assert await flood(api, 100) == {401: 50, 429: 50}
+        # Who is no proxy does not choose its address.
+        codes = await flood(api, *(f"203.0.113.{number}" for number in range(60)))
+        assert Counter(codes) == {401: 50, 429: 10}
         refused = await api.client.get("/v1/containers")
         assert refused.headers["Retry-After"] == "1"
         assert refused.headers["Connection"] == "close"
@@ -468,52 +417,40 @@ async def test_requests_without_a_valid_token_are_limited() -> None:
         assert (await api.get("acme", "/v1/containers")).status_code == 200
 
 
-def standing_still(**bounds: Any) -> dict[str, Any]:
-    """Bounds that are never filled up again."""
-    return {"anonymous": AnonymousLimit(lambda: 0.0, **bounds)}
+CLIENTS = range(25)
 
 
+@pytest.mark.parametrize(
+    ("bounds", "forwarded", "answered"),
+    [
+        (
+            # What a client claims of itself comes before what the proxy adds, and is not believed.
+            {"burst": 20},
+            [
+                *(f"203.0.113.{number}, 198.51.100.7" for number in CLIENTS),
+                "198.51.100.7",
+                "198.51.100.8",
+                "not an address",
+            ],
+            [401] * 20 + [429] * 6 + [401] * 2,
+        ),
+        # Of one /64 each: more addresses than that cost nothing.
+        (
+            {"burst_of_all": 20},
+            [f"2001:db8:0:{number:x}::1" for number in CLIENTS],
+            [401] * 20 + [429] * 5,
+        ),
+        ({"burst": 20}, [f"2001:db8::{number:x}" for number in CLIENTS], [401] * 20 + [429] * 5),
+    ],
+    ids=["told apart", "all together", "one IPv6 network"],
+)
 @in_loop
-async def test_behind_a_proxy_clients_are_told_apart_by_what_the_proxy_says() -> None:
+async def test_behind_a_proxy_clients_are_told_apart_by_what_the_proxy_says(
+    bounds: dict[str, int], forwarded: list[str], answered: list[int]
+) -> None:
     door = {"proxies": ["127.0.0.1/32"]}
-    async with listening(options=standing_still(), door=door) as (api, _):
-        # What a client claims of itself comes before what the proxy adds, and is not believed.
-        for number in range(50):
-            await flood(api, 1, **{"X-Forwarded-For": f"203.0.113.{number}, 198.51.100.7"})
-        assert await flood(api, 1, **{"X-Forwarded-For": "198.51.100.7"}) == {429: 1}
-        assert await flood(api, 1, **{"X-Forwarded-For": "198.51.100.8"}) == {401: 1}
-        assert await flood(api, 1, **{"X-Forwarded-For": "not an address"}) == {401: 1}
-
-
-@in_loop
-async def test_many_addresses_together_are_limited_too() -> None:
-    door = {"proxies": ["127.0.0.1/32"]}
-    options = standing_still(burst_of_all=20)
-    async with listening(options=options, door=door) as (api, _):
-        counts: Counter[int] = Counter()
-        for number in range(30):
-            # Of one /64 each: more addresses than that cost nothing.
-            counts += await flood(api, 1, **{"X-Forwarded-For": f"2001:db8:0:{number:x}::1"})
-        assert counts == {401: 20, 429: 10}
-
-
-@in_loop
-async def test_addresses_of_one_ipv6_network_count_as_one() -> None:
-    door = {"proxies": ["127.0.0.1/32"]}
-    async with listening(options=standing_still(burst=20), door=door) as (api, _):
-        counts: Counter[int] = Counter()
-        for number in range(30):
-            counts += await flood(api, 1, **{"X-Forwarded-For": f"2001:db8::{number:x}"})
-        assert counts == {401: 20, 429: 10}
-
-
-@in_loop
-async def test_a_client_that_is_no_proxy_does_not_choose_its_address() -> None:
-    async with listening(options=standing_still()) as (api, _):
-        counts: Counter[int] = Counter()
-        for number in range(60):
-            counts += await flood(api, 1, **{"X-Forwarded-For": f"203.0.113.{number}"})
-        assert counts == {401: 50, 429: 10}
+    async with listening(options=standing_still(**bounds), door=door) as (api, _):
+        assert await flood(api, *forwarded) == answered
 
 
 @pytest.mark.attack(
@@ -521,17 +458,17 @@ async def test_a_client_that_is_no_proxy_does_not_choose_its_address() -> None:
     tries="read the API's metrics without a right",
     stopped_by="metrics and probes have a port of their own, which no way in leads to",
 )
-@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
 @in_loop
-async def test_metrics_and_probes_are_not_where_tenants_are(path: str) -> None:
+async def test_metrics_and_probes_are_not_where_tenants_are() -> None:
     async with listening() as (api, _):
-        assert (await api.client.get(path)).status_code == 404
-        assert (await api.get("acme", path)).status_code == 404
         condition = api.condition
         health = Health("127.0.0.1", 0, metrics.API, condition.waits_for, broken=condition.broken)
         async with health, httpx.AsyncClient(trust_env=False) as monitoring:
-            answer = await monitoring.get(f"http://127.0.0.1:{health.port}{path}")
-            assert answer.status_code == 200
+            for path in ("/metrics", "/healthz", "/readyz"):
+                assert (await api.client.get(path)).status_code == 404
+                assert (await api.get("acme", path)).status_code == 404
+                answer = await monitoring.get(f"http://127.0.0.1:{health.port}{path}")
+                assert answer.status_code == 200
 
 
 @pytest.mark.attack(
@@ -543,32 +480,18 @@ async def test_metrics_and_probes_are_not_where_tenants_are(path: str) -> None:
 @in_loop
 async def test_a_header_that_decides_something_comes_once(name: str) -> None:
     async with listening() as (api, port):
-        good = api.bearer("acme")["Authorization"]
+        good, other = (api.issuer.bearer(who)["Authorization"] for who in ("acme", "globex"))
         lines = [
             "GET /v1/containers HTTP/1.1",
             "Host: x",
             *([f"Authorization: {good}"] if name != "Authorization" else []),
             f"{name}: {good if name == 'Authorization' else 'a'}",
-            f"{name.lower()}: {api.bearer('globex')['Authorization']}",
+            f"{name.lower()}: {other}",
             "Connection: close",
         ]
-        status, problem = await raw(port, "\r\n".join([*lines, "", ""]).encode())
-        assert status.startswith("HTTP/1.1 400")
-        assert problem["detail"] == f"send the header `{name}` once"
-
-
-@in_loop
-async def test_over_tls_browsers_are_told_to_come_by_https_alone(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    shown = Certificate(authority.issue("localhost"))
-    async with listening(certificate=shown) as (api, port):
-        context = authority.client_context()
-        async with httpx.AsyncClient(verify=context, trust_env=False) as client:
-            answer = await client.get(
-                f"https://localhost:{port}/v1/containers", headers=api.bearer("acme")
-            )
-        assert answer.status_code == 200
-        assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
+        status, detail = await refusal(port, "\r\n".join([*lines, "", ""]).encode())
+        assert status.startswith("400")
+        assert detail == f"send the header `{name}` once"
 
 
 @in_loop
@@ -588,7 +511,7 @@ async def test_a_certificate_that_was_renewed_is_shown_without_a_restart(tmp_pat
             assert der is not None
             return x509.load_der_x509_certificate(der).serial_number
 
-    async with listening(certificate=certificate) as (_, port):
+    async with listening(certificate=certificate) as (api, port):
         first = await asyncio.to_thread(shown, port)
         certificate.renew()
         assert await asyncio.to_thread(shown, port) == first
@@ -599,24 +522,36 @@ async def test_a_certificate_that_was_renewed_is_shown_without_a_restart(tmp_pat
         (folder / "tls.key").write_text("nonsense")
         certificate.renew()
         assert await asyncio.to_thread(shown, port) == second
+        async with httpx.AsyncClient(verify=authority.client_context(), trust_env=False) as client:
+            answer = await client.get(
+                f"https://localhost:{port}/v1/containers", headers=api.issuer.bearer("acme")
+            )
+            # Browsers are told to come by HTTPS alone.
+            assert answer.status_code == 200
+            assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
+
+
+class Late(FakeCluster):
+    """Makes nothing before the server has begun to stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.stopping = asyncio.Event(), asyncio.Event()
+
+    async def create(self, *args: Any) -> Any:
+        self.begun.set()
+        await self.stopping.wait()
+        return await super().create(*args)
 
 
 @in_loop
 async def test_what_is_being_answered_when_the_server_stops_is_answered() -> None:
-    class Slow(FakeCluster):
-        async def create(self, *args: Any) -> Any:
-            begun.set()
-            await stopping.wait()
-            return await super().create(*args)
-
-    cluster = Slow()
-    cluster.put("tenancies", tenancy("acme"))
-    begun, stopping = asyncio.Event(), asyncio.Event()
+    cluster = Late()
     async with listening(cluster) as (api, _):
         # What the server calls when it has begun to stop.
-        api.app.stop = stopping.set
+        api.app.stop = cluster.stopping.set
         asked = asyncio.create_task(api.post("acme"))
-        await begun.wait()
+        await cluster.begun.wait()
         api.stop()
         answer = await asked
     assert answer.status_code == 201
