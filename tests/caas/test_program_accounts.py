@@ -10,12 +10,13 @@ import copy
 import itertools
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.container_api import container
 from gpuclusters.tenancy.isolation import TENANT_LABEL
@@ -28,8 +29,6 @@ from tests.fixtures.tenancies import (
     GPU,
     LEASES,
     ON_DEMAND,
-    PREFIX,
-    RUNTIME,
     TENANCIES,
     Request,
     Tenants,
@@ -40,9 +39,9 @@ from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
 
+DATA: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".attacks.yaml").read_text())
 DRY = "?dryRun=All"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1"
-ENFORCE = "pod-security.kubernetes.io/enforce"
 every_way = pytest.mark.parametrize("every_right", [False, True], ids=["token", "every right"])
 
 
@@ -93,10 +92,6 @@ def intruder(**spec: Any) -> dict[str, Any]:
     return body
 
 
-def labelled(labels: dict[str, str | None]) -> dict[str, Any]:
-    return {"metadata": {"labels": labels}}
-
-
 def bound(role: str, *subjects: dict[str, str]) -> dict[str, Any]:
     return {
         "metadata": {"name": "intruder"},
@@ -116,235 +111,31 @@ def on_demand() -> dict[str, Any]:
     return made
 
 
-Ask = tuple[str, str, Any]
-"""Verb, place and body."""
-
-
-API, CONTROLLERS = [Program.API], [Program.CONTROLLERS]
-SPACES = "/api/v1/namespaces"
 THE_CONTROLLERS = account_of("controllers", "gpu-clusters-controllers")
-TENANTS = account_of("default", "tenancy-x")
-OF_CONTROLLERS = "gpu-clusters-tenant-controllers"
-KEYS = {"name": "keys", "secret": {"secretName": "controllers"}}
-ON_THE_HOST = {
-    "hostPID": True,
-    "hostNetwork": True,
-    "serviceAccountName": "node-controller",
-    "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
-}
-SIZES = {"gpu-clusters.dev/gpu-sizes": "8"}
-MORE = {"spec": {"egress": {"internet": True}}}
+SUBJECTS = {"controllers": THE_CONTROLLERS, "a tenant": account_of("default", "tenancy-x")}
+
+
+def body_of(ask: dict[str, Any]) -> Any:
+    if "pod" in ask:
+        return intruder(**ask["pod"])
+    if "bind" in ask:
+        role, *subjects = ask["bind"]
+        return bound(role, *(SUBJECTS[one] for one in subjects))
+    return on_demand() if "tenancy" in ask else ask.get("body")
 
 
 @every_way
-@pytest.mark.parametrize(
-    ("programs", "asks", "said"),
-    [
-        pytest.param(
-            API,
-            [("POST", f"{SPACES}/gpu-clusters-controllers/pods", intruder(volumes=[KEYS]))],
-            ("cannot create", "gpu-clusters-program-p"),
-            id="mount the keys",
-            marks=pytest.mark.attack(
-                by="the API's account",
-                tries="read the machines' keys: a pod in the controllers' namespace mounts their Secret",
-                stopped_by="no role there; admission: programs write in tenants' namespaces only",
-            ),
-        ),
-        pytest.param(
-            CONTROLLERS,
-            [
-                ("POST", f"{SPACES}/gpu-clusters-{program}/pods", intruder())
-                for program in ("system", "controllers", "device-plugin")
-            ],
-            ("cannot create", "gpu-clusters-program-places"),
-            id="pods among programs",
-            marks=pytest.mark.attack(
-                by="the controllers' account",
-                tries="read keys or take accounts: a pod in a namespace of the programs",
-                stopped_by=(
-                    "no role there; admission: the controllers make no pods, and write in tenants' "
-                    "namespaces"
-                ),
-            ),
-        ),
-        pytest.param(
-            Program,
-            [("POST", f"{SPACES}/kube-system/pods", intruder(**ON_THE_HOST))],
-            ("cannot create", "gpu-clusters-program-p"),
-            id="pods on the host",
-            marks=pytest.mark.attack(
-                by="the API's account",
-                tries=(
-                    "take a machine: a pod in kube-system with the host's processes, network and "
-                    "root folder"
-                ),
-                stopped_by="no role there; admission: programs write in tenants' namespaces only",
-            ),
-        ),
-        pytest.param(
-            CONTROLLERS,
-            [("PATCH", SPACES + "/{tenant}", labelled({TENANT_LABEL: None}))],
-            ("gpu-clusters-program-namespaces",) * 2,
-            id="take the label",
-            marks=pytest.mark.attack(
-                by="the controllers' account",
-                tries="take the tenant's label from a namespace",
-                stopped_by="admission: a namespace that the controllers write keeps the label",
-            ),
-        ),
-        pytest.param(
-            CONTROLLERS,
-            [
-                ("PATCH", f"{SPACES}/{at}", labelled({TENANT_LABEL: "x", ENFORCE: "restricted"}))
-                for at in ("kube-system", "gpu-clusters-controllers", "{foreign}")
-            ],
-            ("gpu-clusters-program-namespaces",) * 2,
-            id="give the label",
-            marks=pytest.mark.attack(
-                by="the controllers' account",
-                tries="label kube-system, a namespace of the programs, or somebody's, as a tenant's",
-                stopped_by="admission: a namespace that is there does not become a tenant's",
-            ),
-        ),
-        pytest.param(
-            CONTROLLERS,
-            [
-                ("PATCH", f"{SPACES}/{at}", labelled({ENFORCE: "privileged"}))
-                for at in ("kube-system", "{tenant}")
-            ],
-            ("gpu-clusters-program-namespaces",) * 2,
-            id="lower pod security",
-            marks=pytest.mark.attack(
-                by="the controllers' account",
-                tries="lower Pod Security of kube-system or of a tenant's namespace",
-                stopped_by="admission: only tenants' namespaces, and these are restricted or baseline",
-            ),
-        ),
-        pytest.param(
-            CONTROLLERS,
-            [
-                ("POST", SPACES, {"metadata": {"name": "loophole", "labels": labels}})
-                for labels in ({}, {TENANT_LABEL: "x"})
-            ],
-            ("gpu-clusters-program-namespaces",) * 2,
-            id="no pod security",
-            marks=pytest.mark.attack(
-                by="the controllers' account",
-                tries="make a namespace without Pod Security, in which it may then do everything",
-                stopped_by="admission: a namespace of the controllers is a tenant's, restricted or baseline",
-            ),
-        ),
-        pytest.param(
-            CONTROLLERS,
-            [("DELETE", f"{SPACES}/{at}", None) for at in ("kata-system", "{foreign}")],
-            ("gpu-clusters-program-namespaces",) * 2,
-            id="delete namespaces",
-            marks=pytest.mark.attack(
-                by="the controllers' account",
-                tries="delete kata-system or somebody's namespace",
-                stopped_by="admission: the controllers delete tenants' namespaces only",
-            ),
-        ),
-        pytest.param(
-            API,
-            [("PATCH", SPACES + "/{tenant}", {"metadata": {"annotations": SIZES}})],
-            ("cannot patch", "gpu-clusters-program-namespaces"),
-            id="change a namespace",
-            marks=pytest.mark.attack(
-                by="the API's account",
-                tries="change the namespace of a tenant",
-                stopped_by="no role; admission: namespaces are the controllers'",
-            ),
-        ),
-        pytest.param(
-            CONTROLLERS,
-            [
-                ("POST", f"{SPACES}/{at}/{kind}", {"metadata": {"name": "intruder"}, **content})
-                for at in ("kube-system", "{foreign}")
-                for kind, content in (
-                    ("resourcequotas", {"spec": {"hard": {"pods": "0"}}}),
-                    ("serviceaccounts", {}),
-                    ("limitranges", {"spec": {"limits": []}}),
-                )
-            ],
-            ("cannot create", "gpu-clusters-program-places"),
-            id="objects elsewhere",
-            marks=pytest.mark.attack(
-                by="the controllers' account",
-                tries="stop kube-system with a quota, or make an account or limits there",
-                stopped_by="no role there; admission: programs write in tenants' namespaces only",
-            ),
-        ),
-        pytest.param(
-            CONTROLLERS,
-            [
-                ("POST", f"{BINDINGS}/namespaces/{at}/rolebindings", binding)
-                for at, binding in (
-                    ("{tenant}", bound("cluster-admin", THE_CONTROLLERS)),
-                    ("{tenant}", bound("edit", THE_CONTROLLERS)),
-                    ("kube-system", bound(OF_CONTROLLERS, THE_CONTROLLERS)),
-                    ("gpu-clusters-controllers", bound(OF_CONTROLLERS, THE_CONTROLLERS)),
-                    ("{tenant}", bound(OF_CONTROLLERS, TENANTS)),
-                    ("{tenant}", bound("gpu-clusters-tenant-api", THE_CONTROLLERS)),
-                    ("{tenant}", bound(OF_CONTROLLERS, THE_CONTROLLERS, TENANTS)),
-                )
-            ],
-            ("", ""),
-            id="bind roles",
-            marks=pytest.mark.attack(
-                by="the controllers' account",
-                tries=(
-                    "bind itself cluster-admin, or its own role in kube-system, or a program's role "
-                    "to a tenant"
-                ),
-                stopped_by=(
-                    "RBAC: `bind` on two roles; admission: in tenants' namespaces, to their program "
-                    "alone"
-                ),
-            ),
-        ),
-        pytest.param(
-            CONTROLLERS,
-            [("PATCH", TENANCIES + "/{tenant}", MORE)],
-            ("gpu-clusters-program-tenancies",) * 2,
-            id="a tenancy's spec",
-            marks=pytest.mark.attack(
-                by="the controllers' account",
-                tries="give a tenant more than its operator declared",
-                stopped_by="admission: a Tenancy's spec is not for the programs to change",
-            ),
-        ),
-        pytest.param(
-            API,
-            [("PATCH", TENANCIES + "/{tenant}", MORE), ("DELETE", TENANCIES + "/{tenant}", None)],
-            ("", ""),
-            id="change tenancies",
-            marks=pytest.mark.attack(
-                by="the API's account",
-                tries="change or delete a tenancy, one on demand too",
-                stopped_by="no role; admission: the API makes tenancies and no more",
-            ),
-        ),
-        pytest.param(
-            CONTROLLERS,
-            [("POST", TENANCIES, on_demand())],
-            ("", ""),
-            id="make a tenancy",
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", DATA["attacks"])
 def test_no_account_gets_further_than_its_program(
-    world: World,
-    programs: Iterable[Program],
-    asks: list[Ask],
-    said: tuple[str, str],
-    every_right: bool,
+    world: World, name: str, every_right: bool
 ) -> None:
-    for program, (verb, path, body) in itertools.product(programs, asks):
-        place = path.format(tenant=world.tenant, foreign=world.foreign)
-        answer = world.of[program](verb, place + DRY, body, every_right=every_right)
-        refused(answer, said[every_right])
+    case = DATA["attacks"][name]
+    for program, ask in itertools.product(case["accounts"], case["asks"]):
+        verb, template = next(iter(ask.items()))
+        path = template.format(tenant=world.tenant, foreign=world.foreign)
+        account = world.of[Program(program)]
+        answer = account(verb, path + DRY, body_of(ask), every_right=every_right)
+        refused(answer, case["said"][every_right])
 
 
 @pytest.mark.attack(
@@ -353,7 +144,7 @@ def test_no_account_gets_further_than_its_program(
     stopped_by="no role",
 )
 def test_the_controllers_have_no_way_to_more_rights(world: World) -> None:
-    body = bound(OF_CONTROLLERS, THE_CONTROLLERS)
+    body = bound("gpu-clusters-tenant-controllers", THE_CONTROLLERS)
     refused(world.accounts.controllers("POST", f"{BINDINGS}/clusterrolebindings{DRY}", body))
     wider = {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}
     for path in (
@@ -388,34 +179,17 @@ def changed(body: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return body
 
 
-SHAPES: dict[str, tuple[str, Any]] = {
-    "another name": ("metadata.name", "intruder"),
-    "another tenant": ("metadata.labels", {container.CONTAINER_LABEL: "x", TENANT_LABEL: "other"}),
-    "labels of the cluster": ("metadata.labels", {"app.kubernetes.io/name": "gpu-clusters-api"}),
-    "finalizers": ("metadata.finalizers", ["example.com/stay"]),
-    "an owner": (
-        "metadata.ownerReferences",
-        [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"}],
-    ),
-    "no lease": ("spec.schedulingGates", None),
-    "a token": ("spec.automountServiceAccountToken", None),
-    "the host's network": ("spec.hostNetwork", True),
-    "a folder of the host": ("spec.volumes", [{"name": "root", "hostPath": {"path": "/"}}]),
-    "no VM": ("spec.runtimeClassName", None),
-}
-
-
 @pytest.mark.attack(
     by="the API's account",
     tries="make a pod in a tenant's namespace of another shape than the API's",
     stopped_by="admission: the tenants' pod policy and the rules for pods of programs",
 )
 @every_way
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", DATA["shapes"])
 def test_the_api_makes_containers_and_nothing_else(
     world: World, shape: str, every_right: bool
 ) -> None:
-    intruder = changed(contained(world.tenant), *SHAPES[shape])
+    intruder = changed(contained(world.tenant), *DATA["shapes"][shape])
     path = namespaced(world.tenant, "/pods") + DRY
     refused(world.accounts.api("POST", path, intruder, every_right=every_right))
 
@@ -467,33 +241,7 @@ def test_the_api_makes_a_tenancy_of_the_template(world: World, every_right: bool
     stopped_by="admission: a Tenancy that the API makes is the template's, field by field",
 )
 @every_way
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("metadata.name", "kube-system"),
-        ("spec.tenant", "acme"),
-        ("spec.namespace", "kube-system"),
-        ("spec.namespace", f"{PREFIX}acme"),
-        ("spec.gpus", 8),
-        ("spec.quota.hard", {f"requests.{GPU}": "2", "pods": "1000"}),
-        ("spec.quota.name", "other"),
-        ("spec.limits", []),
-        ("spec.sizes", [1]),
-        ("spec.egress.internet", True),
-        ("spec.egress.fqdns", ["pypi.org", "evil.example"]),
-        ("spec.images", []),
-        ("spec.podSecurity.enforce", "baseline"),
-        ("spec.runtimeClasses", [RUNTIME, "runc"]),
-        ("spec.pullSecret", True),
-        ("metadata.labels", {"app.kubernetes.io/managed-by": "gpu-clusters"}),
-        ("metadata.finalizers", []),
-        ("metadata.finalizers", ["gpu-clusters.dev/tenancy", "example.com/mine"]),
-        (
-            "metadata.ownerReferences",
-            [{"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "u"}],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("path", "value"), DATA["tenancies"])
 def test_a_tenancy_beyond_the_template_is_refused(
     world: World, path: str, value: Any, every_right: bool
 ) -> None:
@@ -639,25 +387,6 @@ def test_a_token_that_names_no_node_writes_no_lease(leased: Leased) -> None:
     refused(leased.write(unbound, leased.own, marks), "of its own node only")
 
 
-FORGED: dict[str, Callable[[Status], Any]] = {
-    **{
-        f"evidence {kind}": lambda status, kind=kind: status.update(conditions=shown(kind))
-        for kind in EVIDENCE
-    },
-    "all evidence": lambda status: status.update(conditions=shown(*EVIDENCE)),
-    "the next phase": lambda status: status.update(phase="Scrubbing"),
-    "the next phase with its evidence": lambda status: status.update(
-        phase="Scrubbing", conditions=shown("ResetDone")
-    ),
-    "a quarantine": lambda status: status.update(phase="Quarantined", reason="Forged"),
-    "another deadline": lambda status: status.update(deadline="2036-01-01T00:00:00Z"),
-    "another start": lambda status: status.update(since="2036-01-01T00:00:00Z"),
-    "a recheck": lambda status: status.update(recheck="x"),
-    "another last tenant": lambda status: status.update(lastTenant="globex"),
-    "a message": lambda status: status.update(message="it is fine"),
-}
-
-
 @pytest.mark.attack(
     by="a machine's device plugin",
     tries="forge evidence of reset, clearing or verification, or a phase, of its own node's GPU",
@@ -666,11 +395,18 @@ FORGED: dict[str, Callable[[Status], Any]] = {
 @every_way
 def test_a_device_plugin_forges_nothing(leased: Leased, every_right: bool) -> None:
     before = leased.lease(leased.own)["status"]
-    for forged, change in FORGED.items():
+    for what, fields in DATA["forged"].items():
+        said = fields | (
+            {"conditions": shown(*fields["conditions"])} if "conditions" in fields else {}
+        )
+
+        def change(status: Status, said: Status = said) -> None:
+            status.update(said)
+
         for name in (leased.own, leased.other):
             answer = leased.write(leased.plugin, name, change, every_right=every_right)
             refused(answer, "gpu-clusters-leases")
-        assert leased.lease(leased.own)["status"] == before, forged
+        assert leased.lease(leased.own)["status"] == before, what
 
 
 @pytest.mark.attack(

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from docs.reference import table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +32,17 @@ def attacks() -> list[Attack]:
     Raises:
         ValueError: a marker's fields are not three literal strings, or its test is expected to fail.
     """
-    return sorted(attack for path in ROOT.glob("tests/**/test_*.py") for attack in _in_file(path))
+    written = (one for path in ROOT.glob("tests/**/test_*.py") for one in _in_file(path))
+    listed = (one for path in ROOT.glob("tests/**/*.attacks.yaml") for one in _in_data(path))
+    return sorted([*written, *listed])
+
+
+def _in_data(path: Path) -> Iterator[Attack]:
+    """Rows of a table: those that are attacks say so."""
+    test = path.relative_to(ROOT).as_posix().removesuffix(".attacks.yaml") + ".py"
+    for row in yaml.safe_load(path.read_text(encoding="utf-8"))["attacks"].values():
+        if "attack" in row:
+            yield Attack(**row["attack"], test=test)
 
 
 def _in_file(path: Path) -> Iterator[Attack]:
