@@ -12,7 +12,7 @@ from components.caas.gpu_host import GpuHost
 from tests.adopt.guide import DOCS
 from tests.components.recorder import record
 from tests.components.test_gpu_host import host_args
-from tests.stacks import declaring, test_caas_rke2
+from tests.stacks import declaring, test_declared
 from tests.stacks.declaring import declared
 
 
@@ -70,15 +70,10 @@ def test_an_rke2_below_a_caas_cluster_is_joined_with_its_own_tokens(
         monkeypatch.setitem(declaring.SECRETS, key, value)
     # The cluster is made here: there is no kubeconfig that somebody would have to give.
     monkeypatch.delitem(declaring.SECRETS, "gpu-clusters:kubeconfig")
-    kubernetes = {
-        "source": "rke2",
-        "version": "v1.35.7+rke2r1",
-        "artifacts": {"source": "download", "checksum": "a" * 64},
-        "servers": [{"name": "cp-1"}],
-    }
-    section = test_caas_rke2.document(kubernetes, ["hgx-01"])
-    section["caas"]["adopt"] = {"machines": ["cp-1", "hgx-01"]}
-    engine = declared(section, preview=True)
+    machines = {"adopt": {"machines": ["cp-1", "hgx-01"]}}
+    kubernetes = {"servers": [{"name": "cp-1"}], "registration-address": None}
+    case = {"base": "own cluster", "caas": machines | {"kubernetes": kubernetes}}
+    engine = test_declared.declared(case)
     nodes = engine.of(":Rke2Node")
     assert {name: one["token"] for name, one in nodes.items()} == {
         "cp-1-rke2": "s" * 32,

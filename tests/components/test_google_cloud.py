@@ -11,9 +11,8 @@ from components.gcp import GcpPool
 from gpuclusters.config import gcp
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.gcp import cloud_init, firewall_rules
-from gpuclusters.usernetes.addresses import Ports
 from stacks.hosts import declare
-from tests.components.recorder import Recorder, record
+from tests.components.recorder import record
 from tests.unit.config.documents import google
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
@@ -24,21 +23,8 @@ HOSTS = google(
 )
 
 
-def declared(seen: list[Any] | None = None, **changes: Any) -> Recorder:
-    hosts = GcpHosts.model_validate(HOSTS | changes)
-
-    def program() -> None:
-        rules = firewall_rules.usernetes(Ports())
-        made = declare(hosts, {}, cluster="lab", between_nodes=rules)
-        if seen is not None:
-            seen.append(made.connections)
-
-    return record(program)
-
-
 def test_a_rule_for_the_whole_internet_is_refused() -> None:
-    hosts = GcpHosts.model_validate(HOSTS)
-    plan = gcp.pool(hosts, cluster="c", owner="o", between_nodes=())
+    plan = gcp.pool(GcpHosts.model_validate(HOSTS), cluster="c", owner="o", between_nodes=())
 
     def program() -> None:
         GcpPool("c", plan=replace(plan, ssh_sources=["0.0.0.0/0"]))
@@ -47,43 +33,16 @@ def test_a_rule_for_the_whole_internet_is_refused() -> None:
         record(program)
 
 
-def test_a_network_of_somebody_else_is_used_as_it_is() -> None:
-    network = {
-        "source": "existing",
-        "network": "shared",
-        "subnetwork": "gpus",
-        "project": "net-project",
-        "cidr": "10.20.0.0/20",
-    }
-    recorder = declared(network=network)
-    assert not recorder.of(":Network")
-    assert not recorder.of(":RouterNat")
-    rule = recorder.of(":Firewall")["lab-ssh"]
-    assert rule["project"] == "net-project"
-    assert rule["network"] == "projects/net-project/global/networks/shared"
-    machine = recorder.of(":GcpMachine")["gpu-1-machine"]
-    assert machine["subnetwork"] == "projects/net-project/regions/us-central1/subnetworks/gpus"
-
-
-@pytest.mark.parametrize(
-    ("access", "tunnel"),
-    [
-        ({"source": "iap"}, True),
-        ({"source": "ranges", "ranges": ["203.0.113.0/24"], "public-addresses": True}, False),
-    ],
-)
-def test_a_machine_is_reached_as_the_configuration_says(
-    access: dict[str, Any], tunnel: bool
-) -> None:
+def test_what_the_command_plugin_would_do_is_refused_behind_googles_proxy() -> None:
     seen: list[Any] = []
-    recorder = declared(seen, access=access)
-    connection = seen[0]["gpu-1"]
-    assert ("iap" in connection.as_input()) is tunnel
-    assert connection.host == "gpu-1"
-    assert recorder.of(":GcpMachine")["gpu-1-machine"]["public_address"] is not tunnel
-    if tunnel:
-        with pytest.raises(pulumi.RunError, match="gpu-1 is reached through Identity-Aware Proxy"):
-            connection.root_script("s", None, "cdi/reload-runtime.sh", (), pulumi.ResourceOptions())
+
+    def program() -> None:
+        hosts = GcpHosts.model_validate(HOSTS)
+        seen.append(declare(hosts, {}, cluster="lab", between_nodes=()).connections["gpu-1"])
+
+    record(program)
+    with pytest.raises(pulumi.RunError, match="gpu-1 is reached through Identity-Aware Proxy"):
+        seen[0].root_script("s", None, "cdi/reload-runtime.sh", (), pulumi.ResourceOptions())
 
 
 def test_what_a_machine_is_told_at_its_first_boot() -> None:

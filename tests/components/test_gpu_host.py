@@ -62,13 +62,6 @@ def declared(*, preview: bool = False, **changes: Any) -> Recorder:
     return record(lambda: GpuHost("hgx-01", **host_args(**changes)), preview=preview)
 
 
-def test_where_leases_and_rke2_have_the_say_there_is_less(preview: bool) -> None:
-    engine = declared(fabric=None, drop_ins=None, preview=preview)
-    gone = set(declared().types()) - set(engine.types())
-    assert {t.rsplit(":", 1)[-1] for t in gone} == {"FabricPartitions", "HostFile"}
-    assert list(engine.of("remote:Command")) == ["hgx-01-packages"]
-
-
 def test_a_board_is_cut_by_numbers_or_by_sizes(preview: bool) -> None:
     for changes in (
         {"partitions": [1, 2], "layout": None},

@@ -31,8 +31,7 @@ from tests.fixtures.waiting import eventually
 from tests.lab.nodes.real_lab import TAINT, RealLab
 from tests.rootless import gpu_layer
 from tests.rootless import node as rootless_node
-from tests.rootless.node import RootlessNode, RootlessNodeError, RootlessSpec
-from tests.rootless.private_machine import needed
+from tests.rootless.node import RootlessNode, RootlessNodeError, RootlessSpec, needed
 
 WITH_LIBC = "lab.local/with-libc:1"
 LOOK = (

@@ -26,7 +26,7 @@ from lab.tools.debian_packages import unpacked
 from tests.fixtures import go_programs
 from tests.fixtures.cdi_rules import faults_in
 from tests.rootless import gpu_layer
-from tests.rootless.private_machine import PrivateMachine, needed, private_machine
+from tests.rootless.node import PrivateMachine, machine_or_skip, needed
 from tests.rootless.test_namespaces_for_real import PACKAGES
 from tests.unit.machines.test_containerd_reads import MODULE, PINNED, pinned
 
@@ -51,22 +51,7 @@ WRITTEN = (
 KIND = "nvidia.com/gpu"
 FIRST, SECOND, THIRD = gpu_layer.UUIDS
 OTHER = gpu_layer.OTHER
-# What kind's node image brings, as far as it counts here.
-KINDS_CONTAINERD = """\
-version = 2
-
-[plugins."io.containerd.grpc.v1.cri".containerd]
-  snapshotter = "overlayfs"
-  default_runtime_name = "runc"
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-  base_runtime_spec = "/etc/containerd/cri-base.json"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-    SystemdCgroup = true
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "registry.k8s.io/pause:3.10"
-  restrict_oom_score_adj = true
-"""
+KINDS_CONTAINERD = (HERE / "kinds_containerd.toml").read_text()
 
 
 @pytest.fixture(scope="module", params=["proven", "current"])
@@ -79,7 +64,7 @@ def machine(
     gpu_layer.lay(layer, version_set(request.param).container_toolkit)
     shutil.copy2(go_programs.built("cdi-reader", CDI_READER), layer / "usr/bin/cdi-reader")
     packages = unpacked("rootless", PACKAGES), unpacked("runc", ["runc", "busybox-static"])
-    with private_machine(*packages, layer) as made:
+    with machine_or_skip(*packages, layer) as made:
         for name, major, minor in gpu_layer.NODES:
             made.output("mknod", "-m", "0666", f"/dev/{name}", "c", str(major), str(minor))
         made.output("ldconfig")

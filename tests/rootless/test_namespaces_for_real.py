@@ -17,7 +17,7 @@ from gpuclusters.rootless.decide import LEAST_IDS, next_range
 from gpuclusters.rootless.model import LiveRootless
 from lab.tools.debian_packages import unpacked
 from tests.rootless import node as rootless_node
-from tests.rootless.private_machine import PrivateMachine, needed, private_machine
+from tests.rootless.node import PrivateMachine, machine_or_skip, needed
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/rootless/scripts"
 PACKAGES = rootless_node.PACKAGES
@@ -27,7 +27,7 @@ PACKAGES = rootless_node.PACKAGES
 def machine() -> Iterator[PrivateMachine]:
     """A machine with Debian's packages for rootless containers."""
     needed()
-    with private_machine(unpacked("rootless", PACKAGES)) as made:
+    with machine_or_skip(unpacked("rootless", PACKAGES)) as made:
         made.script(SCRIPTS / "account.sh", "create", "prober")
         done = made.run("unshare", "--user", "true", account="prober")
         if done.returncode:
@@ -194,7 +194,7 @@ def test_nothing_of_it_is_on_the_machine_itself_or_is_left(
     machine: PrivateMachine, tmp_path: Path
 ) -> None:
     with contextlib.ExitStack() as kept:
-        with private_machine(tmp_path) as other:
+        with machine_or_skip(tmp_path) as other:
             other.output("sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo left >/etc/left")
             assert other.read("/etc/left") == "left\n"
             link = Path("/proc") / str(other.holder) / "ns/mnt"

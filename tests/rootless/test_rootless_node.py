@@ -29,13 +29,12 @@ from lab.nodes.network import token
 from tests.fixtures import go_programs
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
-from tests.lab.nodes import cgroup_files
+from tests.lab.nodes import cgroup_files, this_machine
 from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
 from tests.rootless import gpu_layer
 from tests.rootless.gpu_layer import CONTROL, DRIVER
 from tests.rootless.node import RootlessNodeError
 from tests.rootless.node.configuration import SLIRP_HOST
-from tests.rootless.node_traces import changes, traces
 from tests.rootless.rootless_lab import WITH_LIBC, RootlessLab, rootless_lab
 
 pytestmark = [
@@ -263,17 +262,60 @@ def test_after_a_restart_the_node_sets_the_gpus_of_now_up_by_itself(
     assert lab.seen(namespace, "new").gpus == (OTHER,)
 
 
+def traces(mark: str, port: int) -> set[str]:
+    """What of a rootless node is on the machine: its cgroups and processes, and its port if it answers."""
+    # Not `glob`, which a folder that goes away meanwhile ends.
+    found = {
+        str(Path(folder) / name)
+        for folder, names, _ in os.walk("/sys/fs/cgroup")
+        for name in names
+        if mark in name
+    }
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            groups = (Path("/proc") / str(process.pid) / "cgroup").read_text()
+            if mark in groups or mark in " ".join(process.cmdline()):
+                found.add(f"process {process.pid} {process.name()}")
+    with socket.socket() as probe:
+        answers = probe.connect_ex(("127.0.0.1", port)) == 0
+    return found | ({f"port {port}"} if answers else set())
+
+
+def changes(folder: Path) -> set[str]:
+    """What a node in this folder could change on the machine itself."""
+    settings = (
+        "kernel/panic",
+        "kernel/panic_on_oops",
+        "vm/overcommit_memory",
+        "net/ipv4/ip_forward",
+    )
+    return {
+        *this_machine.mounts(folder),
+        *(f"{name} {(Path('/proc/sys') / name).read_text()}" for name in settings),
+        *(
+            line
+            for file in (Path("/etc/passwd"), Path("/etc/subuid"))
+            if file.exists()
+            for line in file.read_text().splitlines()
+        ),
+        *(
+            path.name
+            for path in Path("/sys/class/net").iterdir()
+            if not path.name.startswith("gcl")
+        ),
+        *(
+            str(path)
+            for place in ("/dev", "/run", "/var/lib", "/srv")
+            for path in Path(place).iterdir()
+        ),
+    }
+
+
 def test_nothing_is_left_when_its_holder_is_killed(kube_api: KubeCluster, tmp_path: Path) -> None:
     name = f"rootless-{os.getpid()}"
     before = changes(tmp_path)
-    command = (
-        sys.executable,
-        "-m",
-        "tests.rootless.node",
-        str(tmp_path),
-        str(kube_api.folder),
-        name,
-    )
+    serve = (sys.executable, "-m", "tests.rootless.node")
+    command = (*serve, str(tmp_path), str(kube_api.folder), name)
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout is not None

@@ -1,11 +1,9 @@
-"""The example of a managed cluster as a user tries it in a fresh clone: preview, review, draw, and `up`."""
+"""Examples as a user tries them in a fresh clone, with no account and no lab: preview, review, draw, `up`."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from tests.stacks.declaring import PROJECT
 
@@ -29,18 +27,20 @@ def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `preview --json` says, as a file."""
-    home = tmp_path_factory.mktemp("home")
-    done = run(home, "preview", "--stack", STACK, "--json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    file = home / "plan.json"
-    file.write_text(done.stdout)
-    return file
+def test_a_preview_shows_no_key_and_its_review_counts_machines_gpus_and_dollars(
+    tmp_path: Path,
+) -> None:
+    previews = {}
+    for stack in (STACK, "usernetes-v100"):
+        done = run(tmp_path, "preview", "--stack", stack, "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        previews[stack] = done.stdout
+    assert "gpu-clusters:gpu:UsernetesNode" in previews["usernetes-v100"]
+    for word in ("PRIVATE KEY", "client-key-data", "kubeadm join"):
+        assert word not in str(previews)
 
-
-def test_a_review_counts_machines_gpus_and_dollars(plan: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(previews[STACK])
     done = run(tmp_path, "review", str(plan))
     assert "**Capacity of `gke gke-v100`**" in done.stdout
     assert "| machines | 0 | 3 | +3 |" in done.stdout

@@ -10,7 +10,7 @@ import yaml
 
 from components.usernetes import OVERLAY
 from gpuclusters.usernetes.model import words
-from tests.rootless.node.host import layer
+from tests.rootless.node.configuration import layer
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/usernetes"
 FOLDER = SCRIPTS / "overlay"

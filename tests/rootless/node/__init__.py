@@ -10,9 +10,13 @@ namespaces out of an image, is left out. docs/lab.md says what of it is a stand-
 """
 
 from tests.rootless.node.lifecycle import running
-from tests.rootless.node.machine import PrivateMachine, private_machine
-from tests.rootless.node.model import PACKAGES, RootlessNodeError, RootlessSpec
-from tests.rootless.node.node import RootlessNode
+from tests.rootless.node.machine import (
+    PrivateMachine,
+    RootlessNodeError,
+    machine_or_skip,
+    needed,
+)
+from tests.rootless.node.node import PACKAGES, RootlessNode, RootlessSpec
 
 __all__ = [
     "PACKAGES",
@@ -20,6 +24,7 @@ __all__ = [
     "RootlessNode",
     "RootlessNodeError",
     "RootlessSpec",
-    "private_machine",
+    "machine_or_skip",
+    "needed",
     "running",
 ]

@@ -6,20 +6,26 @@ and a process namespace, which end with the process that holds them.
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-
-from tests.rootless.node.model import RootlessNodeError
+import pytest
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _HERE = Path(__file__).parent
 _SECONDS = 300
 """Longer than any command takes that ends: an image is unpacked, beside whatever the machine does."""
+
+
+class RootlessNodeError(RuntimeError):
+    """A rootless node cannot be started or asked; one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +66,7 @@ class PrivateMachine:
     def output(
         self, *argv: str, account: str = "", stdin: str | bytes = "", **environment: str
     ) -> str:
-        """What a command prints that must succeed.
-
-        Raises:
-            RootlessNodeError: it failed, with what it said.
-        """
+        """What a command prints that must succeed."""
         done = self.run(*argv, account=account, stdin=stdin, environment=environment)
         if done.returncode:
             said = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
@@ -89,15 +91,10 @@ def private_machine(
     bound: Mapping[Path, str] | None = None,
     groups: Sequence[Path] = (),
 ) -> Iterator[PrivateMachine]:
-    """A machine with the files of the layers over those of this one.
+    """A machine with the files of the layers over those of this one, a later one over an earlier one.
 
-    Args:
-        layers: folders; a later one lies over an earlier one.
-        bound: files and folders of this machine, and where they are in that one.
-        groups: cgroups that are removed when it is gone, even if this process was killed.
-
-    Raises:
-        RootlessNodeError: this machine lets root make no mounts of its own.
+    `bound` says which files and folders of this machine are where in that one. `groups` are cgroups that are
+    removed when it is gone, even if this process was killed.
     """
     mounts = [word for source, target in (bound or {}).items() for word in (str(source), target)]
     process = subprocess.Popen(
@@ -113,8 +110,9 @@ def private_machine(
         # What ends a test run must not end what cleans up after it.
         start_new_session=True,
     )
-    if process.stdin is None or process.stdout is None or process.stderr is None:
-        raise RootlessNodeError("the machine has no pipes")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     try:
         if process.stdout.readline() != "ready\n":
             process.stdin.close()
@@ -129,3 +127,26 @@ def private_machine(
         process.wait(timeout=_SECONDS)
         process.stdout.close()
         process.stderr.close()
+
+
+def needed() -> None:
+    """Skips, with the reason, where there can be none: asked before anything is fetched or built."""
+    if sys.platform != "linux":
+        pytest.skip(f"namespaces are Linux's; this is {sys.platform}")
+    if os.geteuid() != 0:
+        pytest.skip("a machine within this one is made by root, and this is not root")
+    for program in ("unshare", "nsenter", "setpriv"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} of util-linux is not installed here")
+
+
+@contextmanager
+def machine_or_skip(*layers: Path) -> Iterator[PrivateMachine]:
+    """A machine; skips, with the reason, elsewhere."""
+    needed()
+    with ExitStack() as stack:
+        try:
+            machine = stack.enter_context(private_machine(*layers))
+        except RootlessNodeError as error:
+            pytest.skip(str(error))
+        yield machine

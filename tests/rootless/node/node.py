@@ -1,4 +1,4 @@
-"""The rootless node of one host: started, entered, started again."""
+"""The rootless node of one host: what it is asked for, started, entered, started again."""
 
 from __future__ import annotations
 
@@ -7,22 +7,88 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
+from lab.control_plane import NodeSpec
 from lab.nodes import cgroups
-from tests.rootless.node import delegation
-from tests.rootless.node.machine import PrivateMachine
-from tests.rootless.node.model import DATA, LIBEXEC, RootlessNodeError, RootlessSpec
+from tests.rootless.node.machine import PrivateMachine, RootlessNodeError
+
+PACKAGES = ("rootlesskit", "slirp4netns", "uidmap", "libslirp0", "libsubid4")
+"""Debian's packages with the programs that an account makes its namespaces with."""
+NODE_PACKAGES = ("iptables", "libxtables12", "libmnl0", "libnftnl11")
+"""Debian's packages with the program that leads packets of the node's pods."""
+
+LIBEXEC = "/usr/local/libexec/usernetes-node"
+"""On the host: programs that only the node has on its PATH."""
+
+DATA = "/srv/usernetes-node"
+"""On the host: what the node keeps over its restarts, as volumes of its container would."""
+
+TOOLS = (
+    "containerd", "containerd-shim-runc-v2", "ctr", "runc", "kubelet", "cni-bridge", "cni-host-local",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RootlessSpec:
+    """One rootless node on a host of its own.
+
+    `control_plane` is the folder of the lab whose API server it joins. Of `node`, name, labels and taints
+    count: capacity is what the machine has. `images` are OCI archives that the node has from the start.
+    `layers` are folders whose files lie over those of the host, such as a driver; `devices` are character
+    devices of the host's /dev by name: major and minor number. `account` of the host owns everything.
+    """
+
+    control_plane: Path
+    node: NodeSpec
+    images: tuple[Path, ...] = ()
+    layers: tuple[Path, ...] = ()
+    devices: tuple[tuple[str, int, int], ...] = ()
+    account: str = "usernetes"
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
 
 CONTAINER = "usernetes-node"
 _MTU = "65520"
 _SECONDS = 300.0
 """For what takes seconds, on a machine that has much else to do."""
 _POLL_SECONDS = 0.05
+_GIVEN = ("cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "tasks")
+"""Files of a group by which processes and controllers are moved within it; limits stay root's."""
+
+
+def delegate(made: Sequence[Path], owner: int) -> None:
+    """Let an account make groups below and move processes; limits of the group itself stay root's."""
+    for group in made:
+        os.chown(group, owner, owner)
+        for name in _GIVEN:
+            if (group / name).exists():
+                os.chown(group / name, owner, owner)
+
+
+def clear(made: Sequence[Path]) -> None:
+    """Remove the groups below, whose processes are gone: with a container goes its group.
+
+    A kubelet that finds containers in groups which are none any more takes seconds for each.
+    """
+    for group in made:
+        for folder, _, _ in os.walk(group, topdown=False):
+            if Path(folder) != group:
+                Path(folder).rmdir()
+
+
+def places(made: Sequence[Path]) -> dict[Path, str]:
+    """Where each group is to be seen by the account: in place of its hierarchy's top."""
+    if cgroups.is_unified():
+        return dict.fromkeys(made, "/sys/fs/cgroup")
+    return {group: f"/sys/fs/cgroup/{group.parent.name}" for group in made}
 
 
 @dataclass
@@ -47,22 +113,13 @@ class RootlessNode:
         return {"XDG_RUNTIME_DIR": f"/run/user/{self.account_id}"}
 
     @property
-    def log(self) -> Path:
-        """What rootlesskit says."""
-        return self.folder / "rootlesskit.log"
-
-    @property
     def kept(self) -> Path:
         """What the node keeps over its restarts."""
         return self.folder / "data"
 
     @property
     def pid(self) -> int:
-        """A process that is in the node's namespaces, as this machine sees it.
-
-        Raises:
-            RootlessNodeError: the node does not run.
-        """
+        """A process that is in the node's namespaces, as this machine sees it."""
         state = f"/run/user/{self.account_id}/usernetes-node/child_pid"
         known = self.host.run("cat", state).stdout.strip()
         if self._process is not None and known:
@@ -73,14 +130,11 @@ class RootlessNode:
         raise RootlessNodeError(f"the rootless node {self.spec.name} does not run")
 
     def start(self) -> None:
-        """Start its namespaces and programs; returns when containerd answers.
-
-        Raises:
-            RootlessNodeError: they did not come up, with the last words of rootlesskit.
-        """
+        """Start its namespaces and programs; returns when containerd answers."""
         words = ["sh", f"{LIBEXEC}/launch.sh", self.spec.account, DATA, " ".join(self.places)]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
+        said = self.folder / "rootlesskit.log"
+        with said.open("ab") as log:
+            process = self._process = subprocess.Popen(
                 self.host.command(*words, str(self.port), _MTU),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -88,14 +142,19 @@ class RootlessNode:
                 env=self.host.environment(),
                 start_new_session=True,
             )
-        self._wait(self._answers, "containerd answers")
+        deadline = time.monotonic() + _SECONDS
+        while self.run("ctr", "version").returncode:
+            ended = process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                last = " ".join(said.read_text(errors="replace").strip().splitlines()[-3:])
+                state = "ended" if ended else "is not there"
+                raise RootlessNodeError(
+                    f"the rootless node {self.spec.name} {state} before containerd answers: {last}"
+                )
+            time.sleep(_POLL_SECONDS)
 
     def stop(self) -> None:
-        """End all that runs in it, as if its power was cut; what it keeps stays.
-
-        Raises:
-            RootlessNodeError: something of it does not end.
-        """
+        """End all that runs in it, as if its power was cut; what it keeps stays."""
         if self._process is None:
             return
         # Everything ends with the first process of its namespace; what is around ends with that.
@@ -106,7 +165,7 @@ class RootlessNode:
             if time.monotonic() > deadline:
                 raise RootlessNodeError(f"the rootless node {self.spec.name} does not end")
             time.sleep(_POLL_SECONDS)
-        delegation.clear(self.groups)
+        clear(self.groups)
         self._process = None
 
     def run(self, *argv: str, stdin: str | bytes = "") -> subprocess.CompletedProcess[str]:
@@ -117,41 +176,14 @@ class RootlessNode:
         )
 
     def output(self, *argv: str, stdin: str | bytes = "") -> str:
-        """What a command in the node prints that must succeed.
-
-        Raises:
-            RootlessNodeError: it failed, with what it said.
-        """
+        """What a command in the node prints that must succeed."""
         words = ("docker", "exec", CONTAINER, *argv)
         return self.host.output(*words, account=self.spec.account, stdin=stdin, **self.environment)
 
     def load(self, archive: Path) -> None:
         # The archive lies where the account may not read.
-        self.output(
-            "ctr",
-            "--namespace",
-            "k8s.io",
-            "images",
-            "import",
-            "--local",
-            "-",
-            stdin=archive.read_bytes(),
-        )
-
-    def _answers(self) -> bool:
-        return self.run("ctr", "version").returncode == 0
-
-    def _wait(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _SECONDS
-        while not holds():
-            ended = self._process is None or self._process.poll() is not None
-            if ended or time.monotonic() > deadline:
-                words = self.log.read_text(errors="replace").strip().splitlines()[-3:]
-                raise RootlessNodeError(
-                    f"the rootless node {self.spec.name} {'ended' if ended else 'is not there'} "
-                    f"before {what}: {' '.join(words)} (log: {self.log})"
-                )
-            time.sleep(_POLL_SECONDS)
+        load = ("ctr", "--namespace", "k8s.io", "images", "import", "--local", "-")
+        self.output(*load, stdin=archive.read_bytes())
 
 
 def _number(pid: int) -> str:
