@@ -55,23 +55,6 @@ def pods(request: Request, tenant: str) -> list[dict[str, Any]]:
     return list(found["items"])
 
 
-def test_a_container_passes_every_policy_of_its_namespace_and_waits(
-    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
-) -> None:
-    async def act(api: Api) -> None:
-        answer = await api.post(pair[0], gpus=2, name="training", labels={"a": "b"}, storageGib=9)
-        assert answer.status_code == 201, answer.text
-        told = answer.json()
-        assert told["state"] == "queued"
-        # What the tenancy gives to those who state nothing.
-        assert (told["cpu"], told["memoryGib"]) == (1, 1)
-        (pod,) = pods(lease_api, pair[0])
-        assert pod["spec"].get("nodeName") is None
-        assert pod["status"]["phase"] == "Pending"
-
-    play(kube_api, act)
-
-
 def test_the_quota_is_the_clusters_and_is_kept_to_the_last_gpu(
     kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
 ) -> None:

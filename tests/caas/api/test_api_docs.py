@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ import yaml
 from caas.api.__main__ import HEALTH_LISTEN, LISTEN
 from caas.api.problems import TYPES, Problem
 from caas.settings import SETTINGS_VARIABLE
-from gpuclusters.lease.model import GPULeaseSpec, lease_object
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import CLAIM, Mounter, TenantVolume
 from lab import issuer
 from tests.caas.api import apikit
+from tests.caas.leasesteps import EVIDENCE, drive, new_lease, shown
 from tests.caas.lognode import LogNode, log_node
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import LEASES, PATIENCE_SECONDS, Operator, Request, Tenants
@@ -94,28 +94,6 @@ def _ready(address: str) -> bool:
         return False
 
 
-def free_gpu(request: Request, node: str, module: int) -> None:
-    """A GPU that has been through its cycle."""
-    spec = GPULeaseSpec(node=node, module=module, pci=f"0000:0{module}:00.0", device=f"gpu{module}")
-    body = lease_object(spec)
-    code, answer = request("POST", LEASES, body)
-    assert code == 201, answer
-    shown = [
-        {
-            "type": kind,
-            "status": "True",
-            "reason": "Test",
-            "message": "",
-            "lastTransitionTime": "2026-11-21T12:00:00Z",
-        }
-        for kind in ("ResetDone", "MemoryCleared", "FirmwareVerified")
-    ]
-    path = f"{LEASES}/{body['metadata']['name']}/status"
-    for phase in ("Resetting", "Scrubbing", "Verifying", "Free"):
-        status = {"phase": phase, "since": "2026-11-21T12:00:00Z", "cycle": 1, "conditions": shown}
-        request.merge(path, {"status": status})
-
-
 @contextmanager
 def declared_volume(request: Request, namespace: str) -> Iterator[None]:
     """A folder of the tenant's, as the stack declares it, bound by Kubernetes itself."""
@@ -123,27 +101,20 @@ def declared_volume(request: Request, namespace: str) -> Iterator[None]:
         tenant=namespace, namespace=namespace, name="data", server="192.0.2.7", path="/export/a",
         size_gib=100,
     )  # fmt: skip
-    volumes = "/api/v1/persistentvolumes"
-    claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
-    objects = (
-        (volumes, "PersistentVolume", volume.volume_name,
-         volume.persistent_volume_spec(Mounter.KUBELET)),
-        (claims, CLAIM.kind, volume.name, volume.claim_spec()),
-    )  # fmt: skip
+    claim = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{volume.name}"
+    whole = f"/api/v1/persistentvolumes/{volume.volume_name}"
+    named = {"labels": {TENANT_LABEL: namespace}}
+    spec = volume.persistent_volume_spec(Mounter.KUBELET)
     try:
-        for path, kind, name, spec in objects:
-            metadata = {"name": name, "labels": {TENANT_LABEL: namespace}}
-            body = {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
-            code, answer = request("POST", path, body)
-            assert code == 201, answer
-        claim = f"{claims}/{volume.name}"
+        request.apply(whole, "v1", "PersistentVolume", spec=spec, metadata=named)
+        request.apply(claim, "v1", CLAIM.kind, spec=volume.claim_spec(), metadata=named)
         eventually(
             lambda: ((request.get(claim) or {}).get("status") or {}).get("phase") == "Bound",
             what="bound",
         )
         yield
     finally:
-        request("DELETE", f"{volumes}/{volume.volume_name}")
+        request("DELETE", whole)
 
 
 @pytest.mark.lab
@@ -153,81 +124,68 @@ def test_every_command_of_the_page_is_answered_as_it_says(
 ) -> None:
     tenant = tenants.make()
     tenants.ready(tenant)
-    url = issuer.start(tmp_path / "issuer").url
+    folder, leases = tmp_path / "issuer", []
     try:
         with declared_volume(lease_api, tenant), log_node(kube_api, lease_api) as node:
             for module in range(1, 9):
-                free_gpu(lease_api, node.name, module)
-            settings = apikit.settings(issuer=url).model_dump(mode="json", by_alias=True)
-            settings["hosts"] = [{**settings["hosts"][0], "name": node.name}]
-            with served(tmp_path, kube_api, settings) as address:
-                token = issuer.token(tmp_path / "issuer", tenant)
+                leases.append(new_lease(lease_api, node.name, module))
+                cycle = ("Resetting", "Scrubbing", "Verifying", "Free")
+                drive(lease_api.get, lease_api, leases[-1], *cycle, conditions=shown(*EVIDENCE))
+            hosts = {node.name: {}}
+            settings = apikit.settings(hosts, issuer=issuer.start(folder).url)
+            document = settings.model_dump(mode="json", by_alias=True)
+            with served(tmp_path, kube_api, document) as address:
+                token = issuer.token(folder, tenant)
                 environment = {**os.environ, "API": address, "TOKEN": token}
-                page = _run(environment, _Happenings(node, tenant, environment), tenant)
+                page = _run(environment, node, tenant)
             log = (tmp_path / "api.log").read_text()
             assert token not in log
             assert "NCCL_DEBUG" not in log
     finally:
-        issuer.stop(tmp_path / "issuer")
-        for module in range(1, 9):
-            lease_api("DELETE", f"{LEASES}/{node.name}-gpu{module}")
+        issuer.stop(folder)
+        for name in leases:
+            lease_api("DELETE", f"{LEASES}/{name}")
     if os.environ.get("RECORD_DOCS"):
         PAGE.write_text(page)
     assert PAGE.read_text() == page
 
 
-class _Happenings:
-    """What the cluster does between the commands."""
-
-    def __init__(self, node: LogNode, tenant: str, environment: dict[str, str]) -> None:
-        self._node = node
-        self._tenant = tenant
-        self._environment = environment
-
-    def let_it_go(self) -> None:
-        container = self._environment["CONTAINER"]
-        self._node.let_go(self._tenant, container)
-        self._node.run(self._tenant, container)
-        self._node.lines += [
-            b"epoch 1: loss 0.42\n",
-            b"epoch 2: loss 0.31\n",
-            b"epoch 3: loss 0.27\n",
-        ]
-        eventually(lambda: '"state":"running"' in self._get(f"/v1/containers/{container}"))
-
-    def use_up_the_quota(self) -> None:
-        # By the two containers of the page.
-        eventually(lambda: '"used":4' in self._get("/v1/capacity"))
-
-    def it_has_ended(self) -> None:
-        container = self._environment["CONTAINER"]
-        self._node.end(self._tenant, container)
-        eventually(lambda: '"status": 404' in self._get(f"/v1/containers/{container}"))
-
-    def _get(self, path: str) -> str:
-        return _shell(f'curl -s -H "Authorization: Bearer $TOKEN" "$API{path}"', self._environment)
-
-
-def _run(environment: dict[str, str], happenings: _Happenings, tenant: str) -> str:
+def _run(environment: dict[str, str], node: LogNode, tenant: str) -> str:
     """Run the page's commands in their order; gives the page with what they answered."""
     page = PAGE.read_text()
-    steps = list(_STEP.finditer(page))
-    assert len([step for step in steps if step["command"]]) >= 10
+    assert len([step for step in _STEP.finditer(page) if step["command"]]) >= 10
+
+    def happen(what: str) -> None:
+        """What the cluster does between the commands."""
+        container = environment["CONTAINER"]
+        path, said = f"/v1/containers/{container}", '"state":"running"'
+        if what == "let it go":
+            node.let_go(tenant, container)
+            node.run(tenant, container)
+            losses = ((1, "0.42"), (2, "0.31"), (3, "0.27"))
+            node.lines += [f"epoch {number}: loss {loss}\n".encode() for number, loss in losses]
+        elif what == "use up the quota":
+            # By the two containers of the page.
+            path, said = "/v1/capacity", '"used":4'
+        else:
+            assert what == "it has ended"
+            node.end(tenant, container)
+            said = '"status": 404'
+        ask = f'curl -s -H "Authorization: Bearer $TOKEN" "$API{path}"'
+        eventually(lambda: said in _shell(ask, environment), what=what)
 
     def told(step: re.Match[str]) -> str:
         if step["then"]:
-            act: Callable[[], None] = getattr(happenings, step["then"].strip().replace(" ", "_"))
-            act()
+            happen(step["then"].strip())
             return step[0]
         answer = _shell(step["command"], environment).replace(tenant, "acme")
         if step["form"] == "json":
             said = json.loads(answer)
-            environment.setdefault("CONTAINER", said.get("id") or "")
-            if not environment["CONTAINER"]:
-                del environment["CONTAINER"]
+            if "id" in said:
+                environment.setdefault("CONTAINER", said["id"])
             answer = json.dumps(said, indent=2, ensure_ascii=False)
-        for pattern, shown in _SHOWN:
-            answer = pattern.sub(shown, answer)
+        for pattern, constant in _SHOWN:
+            answer = pattern.sub(constant, answer)
         return f"```bash\n{step['command']}```\n\n```{step['form']}\n{answer.rstrip()}\n```"
 
     return _STEP.sub(told, page)
