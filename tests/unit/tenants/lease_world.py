@@ -6,9 +6,12 @@ answers come late, twice or not at all, controllers lose their memory at any mom
 one had begun is done afterwards, deadlines pass, hardware refuses, tenants change firmware.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from gpuclusters.device_plugin.decide import CLEARABLE
@@ -67,6 +70,30 @@ class BrokenError(AssertionError):
     """An invariant does not hold."""
 
 
+class Mishaps(NamedTuple):
+    """How often things may go wrong."""
+
+    faults: int = 0
+    """Hardware refuses, or a tenant changes firmware."""
+    rechecks: int = 0
+    crashes: int = 0
+    losses: int = 0
+    """An answer gets lost."""
+    repeats: int = 0
+    """An answer comes a second time."""
+    expiries: int = 0
+    """A deadline passes."""
+    disputes: int = 0
+    """The kubelet gives a GPU to another pod than its lease's."""
+    layouts: int = 0
+    """A stack makes the declared partitions active."""
+    absences: int = 0
+    """The node is lost; it comes back by itself at some time."""
+
+    def less(self, which: str) -> Mishaps:
+        return self._replace(**{which: getattr(self, which) - 1})
+
+
 @dataclass(frozen=True)
 class Setting:
     """Which world."""
@@ -74,27 +101,12 @@ class Setting:
     partitions: dict[int, tuple[int, ...]]
     pods: tuple[int, ...]
     """Size of each pod's request."""
+    may: Mishaps = field(default_factory=Mishaps)
     controllers: int = 1
     keep_active: bool = False
     policy: RecyclePolicy = RecyclePolicy.FULL
-    faults: int = 0
-    """How often hardware refuses, or a tenant changes firmware."""
-    rechecks: int = 0
-    crashes: int = 0
-    losses: int = 0
-    """How many answers get lost."""
-    repeats: int = 0
-    """How many answers come a second time."""
     forced: bool = False
     """Whether pods may vanish from the API while they run."""
-    expiries: int = 0
-    """How many deadlines pass."""
-    disputes: int = 0
-    """How often the kubelet gives a GPU to another pod than its lease's."""
-    layouts: int = 0
-    """How often a stack makes the declared partitions active."""
-    absences: int = 0
-    """How often the node is lost; it comes back by itself at some time."""
     lag: bool = False
     """Whether a controller sees late what others wrote. What it wrote itself it knows."""
     start: Phase = Phase.FREE
@@ -165,15 +177,11 @@ class State(NamedTuple):
     tampered: frozenset[int]
     messages: frozenset[Message]
     controllers: tuple[Controller, ...]
-    budget: tuple[int, int, int, int, int, int, int, int, int]
-    """What may still go wrong: faults, rechecks, crashes, losses, repeats, expiries, disputes, layouts,
-    absences."""
+    may: Mishaps
+    """What may still go wrong."""
     lost: bool = False
     """Whether the node is not Ready: its machine may answer all the same, or not."""
 
-
-_CONTROLLERS = State._fields.index("controllers")
-FAULTS, RECHECKS, CRASHES, LOSSES, REPEATS, EXPIRIES, DISPUTES, LAYOUTS, ABSENCES = range(9)
 
 Step = tuple[str, State]
 
@@ -189,7 +197,6 @@ class Explored:
     states: int = 0
     transitions: int = 0
     stored: set[tuple[Phase, Phase]] = field(default_factory=set)
-    admitted: int = 0
 
 
 class World:
@@ -200,7 +207,7 @@ class World:
         self.orders = setting.orders()
         self.modules = setting.modules
         self.at = {module: place for place, module in enumerate(self.modules)}
-        self.calm = setting.controllers == 1 and setting.crashes == 0 and setting.losses == 0
+        self.calm = setting.controllers == 1 and setting.may.crashes == setting.may.losses == 0
         self._holders = {
             (place, partition): Holder(
                 tenant=f"t{place}", namespace="n", pod=uid(place), pod_uid=uid(place),
@@ -209,9 +216,8 @@ class World:
             for place in range(len(setting.pods))
             for partition, modules in setting.partitions.items()
         }  # fmt: skip
-        self._plans: dict[tuple[Any, ...], Plan] = {}
-        self._learnt: dict[tuple[Controller, Outcome], Controller] = {}
-        self._views: dict[tuple[Any, ...], Controller] = {}
+        # What is asked again and again.
+        self.decided, self.sees, self.learns = map(cache, (self._decided, self._sees, self._learns))
         self.explored = Explored()
 
     def first(self) -> State:
@@ -220,7 +226,6 @@ class World:
         level = VERIFIED if self.setting.start is Phase.FREE else USED
         pods = tuple(Pod(uid(n), PodState.WAITING) for n in range(len(self.setting.pods)))
         controller = Controller(leases, True, pods, frozenset(), None)
-        s = self.setting
         return State(
             leases,
             pods,
@@ -230,18 +235,8 @@ class World:
             tuple(level for _ in leases),
             frozenset(),
             frozenset(),
-            (controller,) * s.controllers,
-            (
-                s.faults,
-                s.rechecks,
-                s.crashes,
-                s.losses,
-                s.repeats,
-                s.expiries,
-                s.disputes,
-                s.layouts,
-                s.absences,
-            ),
+            (controller,) * self.setting.controllers,
+            self.setting.may,
         )
 
     def steps(self, state: State) -> Iterator[Step]:
@@ -255,27 +250,24 @@ class World:
         if all(c.fresh and c.pods == pods for c in state.controllers):
             return state
         return state._replace(
-            controllers=tuple(self._sees(one, state.leases, pods) for one in state.controllers)
+            controllers=tuple(
+                self.sees(one, () if one.fresh else state.leases, pods) for one in state.controllers
+            )
         )
 
-    def _sees(
-        self, one: Controller, leases: tuple[Lease, ...], pods: tuple[Pod, ...]
-    ) -> Controller:
-        """The controller when it knows these leases, if it does not yet, and these pods."""
-        key = (one, () if one.fresh else leases, pods)
-        if (known := self._views.get(key)) is not None:
-            return known
+    def _sees(self, one: Controller, news: tuple[Lease, ...], pods: tuple[Pod, ...]) -> Controller:
+        """The controller when it knows these leases, if they are news to it, and these pods."""
         board = self.board(one)
         seen = tuple(board.with_pod(pod).pods[pod.uid] for pod in pods)
         gone = tuple(p for p in one.pods if p.state is PodState.GONE)
-        pods_seen = tuple(sorted((*seen, *gone), key=lambda p: p.uid))
-        if not one.fresh:
-            for lease in leases:
-                board = board.with_lease(lease)
-        attempts = frozenset(board.attempts.items())
-        fresh = one._replace(leases=leases, fresh=True, pods=pods_seen, attempts=attempts)
-        self._views[key] = fresh if fresh != one else one
-        return self._views[key]
+        one = self._reads(one, news) if news else one
+        return one._replace(pods=tuple(sorted((*seen, *gone), key=lambda p: p.uid)))
+
+    def _reads(self, one: Controller, leases: tuple[Lease, ...]) -> Controller:
+        board = self.board(one)
+        for lease in leases:
+            board = board.with_lease(lease)
+        return one._replace(leases=leases, fresh=True, attempts=frozenset(board.attempts.items()))
 
     def _steps(self, state: State) -> Iterator[Step]:
         for number in range(len(state.controllers)):
@@ -301,21 +293,15 @@ class World:
         )
 
     def plan(self, controller: Controller, expired: int | None = None) -> Plan:
-        key = (*controller._replace(fresh=True, pending=()), expired)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = lease_decisions.decide(self.board(controller, expired), NOW)
-            self._plans[key] = plan
-        return plan
+        return self.decided(controller._replace(fresh=True, pending=()), expired)
+
+    def _decided(self, controller: Controller, expired: int | None) -> Plan:
+        return lease_decisions.decide(self.board(controller, expired), NOW)
 
     def _controller(self, state: State, number: int) -> Iterator[Step]:
         me = state.controllers[number]
         if not me.fresh:
-            board = self.board(me)
-            for lease in state.leases:
-                board = board.with_lease(lease)
-            attempts = frozenset(board.attempts.items())
-            fresh = me._replace(leases=state.leases, fresh=True, attempts=attempts, pending=())
+            fresh = self._reads(me, state.leases)._replace(pending=())
             yield "refresh leases", self._put(state, number, fresh)
         if me.away != "long" and state.lost:
             away = "long" if me.away else "short"
@@ -342,7 +328,7 @@ class World:
             )
             if rest != me.pods:
                 yield "pod vanishes from view", self._put(state, number, me._replace(pods=rest))
-        if state.budget[CRASHES]:
+        if state.may.crashes:
             yield "crash", self._crash(state, number)
         if me.pending:
             yield from self._store(state, number, me.pending[0], me.pending[1:])
@@ -352,16 +338,19 @@ class World:
             yield from self._store(state, number, change)
         if not plan.changes and plan.effects:
             yield "ask", self._ask(state, number, plan.effects)
-        if state.budget[EXPIRIES]:
+        if state.may.expiries:
             for module in self.modules:
                 late = self.plan(me, module)
                 for change in late.changes:
                     if change not in plan.changes and change.before.module == module:
                         change = replace(change, before=replace(change.before, deadline=None))
-                        yield from self._store(self._spend(state, EXPIRIES), number, change)
+                        yield from self._store(self._spend(state, "expiries"), number, change)
                 deletes = [e for e in late.effects if isinstance(e, DeletePod)]
                 if deletes and not late.changes:
-                    yield "ask to delete", self._ask(self._spend(state, EXPIRIES), number, deletes)
+                    yield (
+                        "ask to delete",
+                        self._ask(self._spend(state, "expiries"), number, deletes),
+                    )
         if not plan.changes and self.board(me).serves:
             yield from self._grants(state, number)
 
@@ -391,7 +380,7 @@ class World:
         )
         state = self._put(state, number, me._replace(attempts=frozenset(attempts.items())))
         for message in sent:
-            marks = isinstance(message.effect, Withhold | Unfence) and not self.setting.layouts
+            marks = isinstance(message.effect, Withhold | Unfence) and not self.setting.may.layouts
             if isinstance(message.effect, FindPod) or marks:
                 # What it says only goes forward; lateness of it is lateness of the view. And marks
                 # are looked at by nobody but a stack.
@@ -410,7 +399,7 @@ class World:
             return
         after = replace(change.after, deadline=None, message="")
         closes = after.phase is Phase.QUARANTINED and change.before.phase is not Phase.QUARANTINED
-        silence = me.away and not after.disputed and not self.setting.faults
+        silence = me.away and not after.disputed and not self.setting.may.faults
         _require(not (closes and silence), f"GPU {after.module} is closed because its node is lost")
         self._check_write(state, state.leases[place], after)
         self.explored.stored.add((change.before.phase, after.phase))
@@ -438,13 +427,13 @@ class World:
         there = tuple(p for p in state.pods if p.state is not PodState.GONE)
         fresh = Controller(state.leases, True, there, frozenset(), None)
         state = state._replace(messages=frozenset(messages))
-        return self._spend(self._put(state, number, fresh), CRASHES)
+        return self._spend(self._put(state, number, fresh), "crashes")
 
     def _put(self, state: State, number: int, controller: Controller) -> State:
         return state._replace(controllers=_with(state.controllers, number, controller))
 
-    def _spend(self, state: State, which: int) -> State:
-        return state._replace(budget=_with(state.budget, which, state.budget[which] - 1))
+    def _spend(self, state: State, which: str) -> State:
+        return state._replace(may=state.may.less(which))
 
     # Messages
 
@@ -455,9 +444,9 @@ class World:
             if state.lost and not isinstance(message.effect, FindPod | AdmitPod | DeletePod):
                 silent = Failed(message.effect, "not reached")
                 yield "answer not heard", self._deliver(rest, message.owner, silent)
-            if state.budget[REPEATS]:
+            if state.may.repeats:
                 again = self._deliver(state, message.owner, message.answer)
-                yield "answer, to be repeated", self._spend(again, REPEATS)
+                yield "answer, to be repeated", self._spend(again, "repeats")
             return
         if state.lost and not isinstance(message.effect, FindPod | AdmitPod | DeletePod):
             silent = Failed(message.effect, "not reached")
@@ -473,23 +462,20 @@ class World:
             else:
                 answered = message._replace(answer=outcome)
                 yield "done", after._replace(messages=after.messages | {answered})
-            if state.budget[LOSSES]:
+            if state.may.losses:
                 failed = Failed(message.effect, "lost")
                 yield (
                     "answer lost",
-                    self._spend(self._deliver(after, message.owner, failed), LOSSES),
+                    self._spend(self._deliver(after, message.owner, failed), "losses"),
                 )
         if message.owner < 0:
             yield "died with its controller", rest
-        elif state.budget[LOSSES]:
+        elif state.may.losses:
             failed = Failed(message.effect, "lost")
-            yield "question lost", self._spend(self._deliver(rest, message.owner, failed), LOSSES)
+            yield "question lost", self._spend(self._deliver(rest, message.owner, failed), "losses")
 
     def _deliver(self, state: State, number: int, outcome: Outcome) -> State:
-        key = (state.controllers[number], outcome)
-        if (changed := self._learnt.get(key)) is None:
-            changed = self._learnt[key] = self._learns(*key)
-        return self._put(state, number, changed)
+        return self._put(state, number, self.learns(state.controllers[number], outcome))
 
     def _learns(self, me: Controller, outcome: Outcome) -> Controller:
         board = self.board(me).learnt(outcome, 0.0)
@@ -525,23 +511,23 @@ class World:
                 after = state._replace(active=state.active | {partition})
                 freed = state.withheld.difference(self.setting.partitions[partition])
                 yield Succeeded(effect), after._replace(withheld=freed)
-                if self.setting.layouts:
+                if self.setting.may.layouts:
                     yield Failed(effect, "the mark could not be taken away"), after
-                if state.budget[FAULTS] and entries:
+                if state.may.faults and entries:
                     refused = Refused(effect, "NVLink", QuarantineReason.NVLINK_ERROR)
-                    yield refused, self._spend(state, FAULTS)
+                    yield refused, self._spend(state, "faults")
             case Reset(module, cycle):
                 self._check_unused(state, (module,))
                 self._check_down(state, module, cycle)
                 yield Succeeded(effect), self._level(state, module, WAS_RESET, at_least=USED)
-                if state.budget[FAULTS]:
-                    yield Refused(effect, "not supported"), self._spend(state, FAULTS)
+                if state.may.faults:
+                    yield Refused(effect, "not supported"), self._spend(state, "faults")
             case ClearMemory(module, cycle):
                 self._check_unused(state, (module,))
                 self._check_down(state, module, cycle)
                 yield Succeeded(effect), self._level(state, module, CLEARED, at_least=WAS_RESET)
-                if state.budget[FAULTS]:
-                    yield Refused(effect, "not cleared"), self._spend(state, FAULTS)
+                if state.may.faults:
+                    yield Refused(effect, "not cleared"), self._spend(state, "faults")
             case ReadFirmware(module):
                 if module in state.tampered:
                     yield Succeeded(effect, Inventory({f"FW_GPU_{module}": "2"})), state
@@ -608,9 +594,9 @@ class World:
             )
             self._check_isolation(running)
             yield "VM starts", running
-            if state.budget[FAULTS]:
+            if state.may.faults:
                 changed = running._replace(tampered=running.tampered | {vm.gpus[0]})
-                yield "VM starts, firmware changed", self._spend(changed, FAULTS)
+                yield "VM starts, firmware changed", self._spend(changed, "faults")
         if vm.state == "running" or (vm.state == "allocated" and pod.state in _ENDING):
             stopped = state._replace(vms=_with(state.vms, number, vm._replace(state="stopped")))
             if pod.state in (PodState.GOING, PodState.ENDING):
@@ -673,32 +659,32 @@ class World:
             if state.withheld.isdisjoint(modules):
                 self._check_layout(state, modules)
                 active = state.active | {partition}
-                yield "a stack activates", self._spend(state._replace(active=active), LAYOUTS)
+                yield "a stack activates", self._spend(state._replace(active=active), "layouts")
 
     def _outside(self, state: State) -> Iterator[Step]:
         if state.lost:
             yield "the node is back", state._replace(lost=False)
-        elif state.budget[ABSENCES]:
-            yield "the node is lost", self._spend(state._replace(lost=True), ABSENCES)
-        if state.budget[LAYOUTS]:
+        elif state.may.absences:
+            yield "the node is lost", self._spend(state._replace(lost=True), "absences")
+        if state.may.layouts:
             yield from self._layout(state)
         for place, lease in enumerate(state.leases):
             if lease.disputed and lease.phase in CLEARABLE:
                 agreed = _with(state.leases, place, replace(lease, disputed=False))
                 yield "the other pod lets go", self._others_wrote(state, agreed)
-            elif state.budget[DISPUTES] and not lease.disputed:
+            elif state.may.disputes and not lease.disputed:
                 given = _with(state.leases, place, replace(lease, disputed=True))
                 used = state._replace(levels=_with(state.levels, place, USED))
-                spent = self._spend(self._others_wrote(used, given), DISPUTES)
+                spent = self._spend(self._others_wrote(used, given), "disputes")
                 yield "the kubelet gives a GPU to another pod", spent
-        if not state.budget[RECHECKS]:
+        if not state.may.rechecks:
             return
         for place, lease in enumerate(state.leases):
             if lease.phase is Phase.QUARANTINED and lease.recheck_asked == lease.recheck:
-                asked = replace(lease, recheck_asked=f"{state.budget[RECHECKS]}")
+                asked = replace(lease, recheck_asked=f"{state.may.rechecks}")
                 repaired = state._replace(tampered=state.tampered - {lease.module})
                 written = self._others_wrote(repaired, _with(state.leases, place, asked))
-                yield "operator asks for a recheck", self._spend(written, RECHECKS)
+                yield "operator asks for a recheck", self._spend(written, "rechecks")
 
     # Invariants
 
@@ -760,7 +746,7 @@ class World:
         """A GPU that is reset or cleared has no links, and nobody is about to give it any."""
         lease = state.leases[self.at[module]]
         now = lease.phase in (Phase.RESETTING, Phase.SCRUBBING) and lease.cycle == cycle
-        if not self.setting.layouts or not self.calm or not now:
+        if not self.setting.may.layouts or not self.calm or not now:
             return  # what was asked for before a deadline passed may be done long afterwards
         up = [q for q in state.active if module in self.setting.partitions[q]]
         _require(not up, f"GPU {module} is reset while partition {up} is active")
@@ -782,10 +768,9 @@ class World:
             _require(not closed, f"a stack activates a partition of the quarantined GPU {module}")
 
     def _check_admission(self, state: State, name: str) -> None:
-        self.explored.admitted += 1
         mine = [x for x in state.leases if x.holder is not None and x.holder.pod_uid == name]
         # A gate may be opening while the GPUs are taken back; they are then held until the pod is over.
-        phases = {Phase.LEASED, Phase.RELEASING} if self.setting.disputes else {Phase.LEASED}
+        phases = {Phase.LEASED, Phase.RELEASING} if self.setting.may.disputes else {Phase.LEASED}
         leased = [x for x in mine if x.phase in phases and x.holder and x.holder.admitted]
         whole = bool(leased) and any(
             {x.module for x in leased} >= set(x.holder.gpus) for x in leased if x.holder
@@ -836,7 +821,7 @@ class World:
                 if state.vms[number].state in ("allocated", "running"):
                     continue
             return False
-        return not self.setting.layouts or self._marks_settled(state)
+        return not self.setting.may.layouts or self._marks_settled(state)
 
     def _marks_settled(self, state: State) -> bool:
         """What is free is not withheld, what is declared and free is active; what is closed is down."""
@@ -855,39 +840,23 @@ class World:
 _READS = (ReadBoard, ReadFirmware, ReadKnobs, FindPod)
 _ENDING = (PodState.ENDING, PodState.GONE)
 
-Name = tuple[int, ...]
 
-
-class Names:
-    """Short names for states: parts that a step did not touch are not looked at again.
-
-    Of parts that are equal one is kept: what is looked up by it later is found by being the same.
-    """
+class Known:
+    """States that were seen. Of parts that are equal one is kept, so that a state is known by which they are:
+    parts that a step did not touch are not looked at again."""
 
     def __init__(self) -> None:
-        self._known: list[dict[Any, int]] = [{} for _ in State._fields]
-        self._parts: list[list[Any]] = [[] for _ in State._fields]
-        self._controllers: dict[Controller, Controller] = {}
+        self.numbers: dict[tuple[int, ...], int] = {}
+        self._parts: dict[Any, Any] = {}
 
-    def of(self, state: State, before: State | None = None, name: Name = ()) -> Name:
-        """The state's name; equal states have equal names."""
-        return tuple(
-            name[place] if before is not None and part is before[place] else self._part(place, part)
-            for place, part in enumerate(state)
-        )
+    def kept(self, state: State, before: State) -> State:
+        """The state, of parts that are kept; `before` is one of those."""
+        return State(*(a if a is b else self._part(a) for a, b in zip(state, before, strict=True)))
 
-    def state(self, name: Name) -> State:
-        """The state of that name."""
-        return State(*(parts[part] for parts, part in zip(self._parts, name, strict=True)))
-
-    def _part(self, place: int, part: Any) -> int:
-        if place == _CONTROLLERS:
-            part = tuple(self._controllers.setdefault(c, c) for c in part)
-        known = self._known[place]
-        number = known.setdefault(part, len(known))
-        if number == len(self._parts[place]):
-            self._parts[place].append(part)
-        return number
+    def _part(self, part: Any) -> Any:
+        if isinstance(part, tuple) and part and isinstance(part[0], Controller):
+            part = tuple(self._parts.setdefault(one, one) for one in part)
+        return self._parts.setdefault((type(part), part), part)
 
 
 def explore(setting: Setting) -> Explored:
@@ -897,34 +866,32 @@ def explore(setting: Setting) -> Explored:
     goes wrong any more. Not said where only a number of steps is looked at.
     """
     world = World(setting)
-    first = world.first()
-    names = Names()
-    start = names.of(first)
-    number: dict[Name, int] = {start: 0}
+    known = Known()
+    first = known.kept(world.first(), State(*[None] * len(State._fields)))  # type: ignore[arg-type]
+    number = known.numbers
+    number[tuple(map(id, first))] = 0
     before: list[list[int]] = [[]]
     parents: list[tuple[int, str]] = [(-1, "start")]
     settled: list[int] = [0] if world.settled(first) else []
-    todo = deque([(first, start, 0)])
+    todo = deque([(first, 0, 0)])
     transitions = 0
     while todo:
-        state, name, depth = todo.popleft()
-        here = number[name]
+        state, here, depth = todo.popleft()
         if setting.depth and depth >= setting.depth:
             continue
         try:
             for what, after in world.steps(state):
                 transitions += 1
-                name_after = names.of(after, state, name)
-                there = number.get(name_after)
-                if there is None:
-                    there = number[name_after] = len(before)
+                after = known.kept(after, state)
+                there = number.setdefault(tuple(map(id, after)), len(before))
+                if there == len(before):
                     before.append([])
                     parents.append((here, what))
                     world.check(after)
                     if world.settled(after):
                         settled.append(there)
-                    todo.append((names.state(name_after), name_after, depth + 1))
-                if after.budget == state.budget and there != here:
+                    todo.append((after, there, depth + 1))
+                if after.may is state.may and there != here:
                     before[there].append(here)
         except BrokenError as error:
             raise BrokenError(f"{error}\n{_story(parents, here)}") from None

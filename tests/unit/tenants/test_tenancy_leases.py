@@ -1,50 +1,56 @@
-"""Which GPUs a tenancy that is being deleted waits for."""
-
-from typing import Any
+"""Which GPUs keep a tenancy that is to go, declared or made on demand."""
 
 import pytest
 
+from gpuclusters.core.finding import Refused
 from gpuclusters.lease.model import awaited, held_by
+from gpuclusters.tenancy.cluster import remove_on_demand
+from tests.unit.tenants.tenant_cluster import Body, Cluster, lease
+
+HELD = ("Reserved", "Activating", "Leased", "Releasing")
+RECYCLED = ("Resetting", "Scrubbing", "Verifying")
 
 
-def lease(name: str, phase: str, tenant: str | None = None, last: str = "") -> dict[str, Any]:
-    status: dict[str, Any] = {"phase": phase}
-    if tenant:
-        status["holder"] = {"tenant": tenant}
-    if last:
-        status["lastTenant"] = last
-    return {"metadata": {"name": name}, "status": status}
+@pytest.mark.parametrize(
+    ("phase", "holder", "last", "held", "waits"),
+    [
+        *((phase, "acme", "", True, True) for phase in HELD),
+        *((phase, "globex", "", False, False) for phase in HELD),
+        # What the tenant had last is waited for until it is scrubbed.
+        *((phase, "", "acme", False, True) for phase in RECYCLED),
+        *((phase, "", last, False, False) for phase in RECYCLED for last in ("globex", "")),
+        ("Free", "", "", False, False),
+        # Quarantine is not waited for, whoever had it.
+        ("Quarantined", "", "acme", False, False),
+    ],
+)
+def test_what_a_tenant_holds_or_had_last_is_waited_for(
+    phase: str, holder: str, last: str, held: bool, waits: bool
+) -> None:
+    leases = [lease("g1", phase, holder, last)]
+    assert awaited("acme", leases) == ({"g1": phase} if waits else {})
+    assert held_by("acme", leases) == ([f"g1 ({phase})"] if held else [])
 
 
-@pytest.mark.parametrize("phase", ["Reserved", "Activating", "Leased", "Releasing"])
-def test_what_the_tenant_holds_is_waited_for(phase: str) -> None:
-    assert awaited("acme", [lease("g1", phase, "acme")]) == {"g1": phase}
-    assert held_by("acme", [lease("g1", phase, "acme")]) == [f"g1 ({phase})"]
-
-
-@pytest.mark.parametrize("phase", ["Resetting", "Scrubbing", "Verifying"])
-def test_what_the_tenant_had_last_is_waited_for_until_it_is_scrubbed(phase: str) -> None:
-    leases = [
-        lease("g1", phase, last="acme"),
-        lease("g2", phase, last="globex"),
-        lease("g3", phase),
-    ]
-    assert awaited("acme", leases) == {"g1": phase}
-    assert held_by("acme", leases) == []
-
-
-def test_a_free_gpu_is_waited_for_no_more() -> None:
-    assert awaited("acme", [lease("g1", "Free")]) == {}
-
-
-def test_a_gpu_in_quarantine_is_not_waited_for_whoever_had_it() -> None:
-    assert awaited("acme", [lease("g1", "Quarantined", last="acme")]) == {}
+def test_a_gpu_in_quarantine_is_not_waited_for_though_its_pod_has_it() -> None:
     assert awaited("acme", [lease("g1", "Quarantined", "acme", last="acme")]) == {}
 
 
-def test_a_gpu_that_the_next_tenant_has_was_scrubbed_in_between() -> None:
-    assert awaited("acme", [lease("g1", "Leased", "globex")]) == {}
+def tenancy(name: str, label: str | None = "true") -> Body:
+    labels = {} if label is None else {"gpu-clusters.dev/on-demand": label}
+    since = "2026-11-27T12:00:00Z"
+    return {"metadata": {"name": name, "uid": name, "labels": labels, "creationTimestamp": since}}
 
 
-def test_a_gpu_that_is_no_more_is_not_waited_for() -> None:
-    assert awaited("acme", []) == {}
+def test_tenancies_that_were_made_on_demand_go_unless_one_holds_gpus_and_declared_ones_stay() -> (
+    None
+):
+    on_demand = map(tenancy, ("initech", "hooli", "promoted"))
+    cluster = Cluster().add("tenancies", *on_demand, tenancy("acme", None), tenancy("b", "false"))
+    cluster.add("gpuleases", lease("g1", "Leased", "hooli"))
+    with pytest.raises(Refused, match=r"tenant hooli.*holds GPUs: lease g1"):
+        remove_on_demand(["acme", "promoted"], cluster)
+    assert cluster.deleted == []
+    cluster.add("gpuleases", lease("g1", "Free"))
+    remove_on_demand(["acme", "promoted"], cluster)
+    assert sorted(cluster.deleted) == ["hooli", "initech"]

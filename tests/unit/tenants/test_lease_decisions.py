@@ -1,10 +1,11 @@
-"""GPUs of a host whose node is lost: what is decided while it is away, and when it is back."""
+"""What is decided about leases of a host whose node is lost, has booted, or gave a GPU to another pod."""
 
 from dataclasses import replace
 
 import pytest
 
 from gpuclusters.lease.board import (
+    ActivatePartition,
     AdmitPod,
     Board,
     BoardSeen,
@@ -24,8 +25,7 @@ from gpuclusters.lease.model import HELD, WAITING_FOR_NODE, Holder, Phase
 from gpuclusters.lease.plan import STANDS_STILL
 from tests.unit.tenants.lease_world import Setting
 
-PAIR = {0: (1, 2)}
-ORDERS = Setting(PAIR, (2,)).orders()
+ORDERS = Setting({0: (1, 2)}, (2,)).orders()
 MESSAGE = "h is NotReady since 2026-11-22T15:04:05Z"
 LATE = 1e6
 """After every deadline."""
@@ -45,15 +45,17 @@ def board(
     allocated: bool = False,
     deadline: float | None = 120.0,
     since: float = 0.0,
+    there: bool = False,
 ) -> Board:
-    """A lost host with a GPU in each of the phases; the pod was let go if it is admitted."""
+    """A host, lost unless it is there, with a GPU in each of the phases; an admitted pod was let go."""
     held = holder(admitted=admitted, allocated=allocated)
     leases = {
         module: Lease(module, phase, 1, held if phase in HELD else None, deadline=deadline)
         for module, phase in enumerate(phases, start=1)
     }
     pod = Pod("p0", state, "h/0" if admitted else "")
-    return Board(ORDERS, leases, {"p0": pod}, away=NodeLost(since, MESSAGE))
+    away = None if there else NodeLost(since, MESSAGE)
+    return Board(ORDERS, leases, {"p0": pod}, away=away)
 
 
 def carried_out(board: Board, now: float) -> Board:
@@ -193,3 +195,63 @@ def test_free_gpus_are_offered_again_only_when_the_machine_has_answered() -> Non
 def test_a_machine_that_was_never_away_serves_from_the_start() -> None:
     assert Board(ORDERS).serves
     assert Board(ORDERS).with_away(None).serves
+
+
+def test_a_pod_whose_gpus_are_marked_allocated_too_early_is_still_let_go() -> None:
+    early = board(Phase.LEASED, Phase.LEASED, admitted=True, allocated=True, there=True)
+    early = replace(early, pods={"p0": Pod("p0", PodState.WAITING)})
+    assert decide(early, 0.0).effects == (AdmitPod("p0", "n", "p0", "h/0"),)
+
+
+def test_a_pod_whose_gpu_the_kubelet_gave_to_another_is_deleted_and_gives_back_all_of_them() -> (
+    None
+):
+    leased = board(
+        Phase.LEASED, Phase.LEASED, state=PodState.GOING, admitted=True, allocated=True, there=True
+    )
+    disputed = leased.with_lease(replace(leased.leases[2], disputed=True))
+    plan = decide(disputed, 0.0)
+    assert [change.after.phase for change in plan.changes] == [Phase.RELEASING] * 2
+    assert "to another pod" in plan.changes[0].why
+    releasing = carried_out(disputed, 0.0)
+    (effect,) = decide(releasing, 0.0).effects
+    assert isinstance(effect, DeletePod)
+    # As long as the other pod has it, it is not reset; afterwards it is closed.
+    ended = releasing.with_pod(replace(releasing.pods["p0"], state=PodState.GONE))
+    for lease in ended.leases.values():
+        ended = ended.with_lease(replace(lease, holder=holder(admitted=True)))
+    assert decide(ended, 0.0).changes == ()
+    late = decide(ended, LATE).changes
+    assert {(c.after.phase, c.after.last_tenant) for c in late} == {(Phase.QUARANTINED, "t")}
+
+
+def test_after_a_boot_free_partitions_come_up_and_closed_gpus_are_marked_anew() -> None:
+    orders = replace(ORDERS, keep_active=True)
+    free = Board(orders, {m: Lease(m, Phase.FREE, 1) for m in (1, 2)})
+    (look,) = decide(free, 0.0).effects
+    up, down = (BoardSeen(frozenset({0}), frozenset(active), frozenset()) for active in ({0}, ()))
+    settled = free.asked(look).learnt(Succeeded(look, up), 0.0)
+    assert decide(settled, 0.0).effects == ()
+    (again,) = decide(settled.after_boot(), 0.0).effects
+    booted = settled.after_boot().asked(again).learnt(Succeeded(again, down), 0.0)
+    assert decide(booted, 0.0).effects == (ActivatePartition(0, frozenset()),)
+
+    closed = Board(orders, {1: Lease(1, Phase.QUARANTINED, 1, reason="Policy")})
+    (mark,) = decide(closed, 0.0).effects
+    assert mark == Withhold((1, 1, Phase.QUARANTINED))
+    marked = closed.asked(mark).learnt(Succeeded(mark), 0.0)
+    assert decide(marked, 0.0).effects == ()
+    assert decide(marked.after_boot(), 0.0).effects == (mark,)
+
+
+@pytest.mark.parametrize("phase", ["Free", "Resetting", "Scrubbing", "Verifying"])
+def test_a_gpu_that_is_nobodys_is_closed_when_the_kubelet_gives_it_to_a_pod(phase: str) -> None:
+    disputed = Board(ORDERS, {1: Lease(1, Phase(phase), 1, disputed=True)})
+    (change,) = decide(disputed, 0.0).changes
+    assert (change.after.phase, change.after.reason) == (Phase.QUARANTINED, "HeldByAnotherPod")
+    # A recheck waits until the kubelet has let it go.
+    asked = replace(change.after, recheck_asked="again")
+    assert decide(disputed.with_lease(asked), 0.0).changes == ()
+    agreed = disputed.with_lease(replace(asked, disputed=False))
+    (change,) = decide(agreed, 0.0).changes
+    assert change.after.phase is Phase.RESETTING
