@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from gpuclusters.host import drop_ins
 from gpuclusters.host.resource import HostFileProvider
 from gpuclusters.host.script import run_script
 from lab.tools import ensure
+from tests.fixtures.waiting import eventually
 from tests.machine.conftest import RealMachine
 from tests.providers.provider_process import Made, ProviderProcess
 
@@ -84,14 +84,12 @@ def put(machine: RealMachine, path: str, content: bytes, *, mode: str = "644") -
 
 def kubelet_says(node: RealMachine) -> Mapping[str, object]:
     """The configuration that is in force, once it answers."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        said = node.run("curl -sk https://127.0.0.1:10250/configz").stdout
-        if said:
-            found: Mapping[str, object] = json.loads(said)["kubeletconfig"]
-            return found
-        time.sleep(1)
-    raise AssertionError(node.sudo("journalctl -u kubelet -n 30 --no-pager"))
+    said = eventually(
+        lambda: node.run("curl -sk https://127.0.0.1:10250/configz").stdout,
+        lambda: node.sudo("journalctl -u kubelet -n 30 --no-pager"),
+    )
+    found: Mapping[str, object] = json.loads(said)["kubeletconfig"]
+    return found
 
 
 def reload_runtime(node: RealMachine) -> None:

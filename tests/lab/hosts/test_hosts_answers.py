@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+import gpuclusters.host as host_package
 import lab.hosts
+from gpuclusters.config.nodes import PACKAGES
 from lab.hosts import faults
 from lab.hosts.hardware import tenant
 from lab.hosts.model import USER, HostsError
@@ -27,6 +30,7 @@ STORIES: dict[str, list[dict[str, Any]]] = {
 COMMANDS = {"run", "root"}
 EXPECTED = {"stdin", "exit", "prints", "says", "matches", "complains", "logs"}
 NOT_INITIALISED = 248
+INSTALL = Path(host_package.__file__).with_name("scripts") / "install_packages.sh"
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -46,6 +50,10 @@ def play(host: SimulatedHost, step: dict[str, Any]) -> None:
         return
     where = host.folder, host.name
     match step:
+        case {"install": packages}:
+            named = PACKAGES if packages == "all" else packages
+            line = f"sudo -n sh -s -- {shlex.join(named)} 2>&1"
+            compare(step, host.run(line, stdin=INSTALL.read_text()))
         case {"inject": injected}:
             host.inject(*(faults.parse(kind, values) for kind, values in injected.items()))
         case {"clear": True}:
@@ -68,6 +76,12 @@ def play(host: SimulatedHost, step: dict[str, Any]) -> None:
                 step,
                 found,
             )
+        case {"journal": event, "of": key, "holds": parts}:
+            found = [entry[key] for entry in host.journal(event) if key in entry]
+            assert len(found) == len(parts), (step, found)
+            assert all(
+                one is part or {*part} <= {*one} for one, part in zip(found, parts, strict=True)
+            ), step
         case {"harm": texts}:
             found = [entry["what"] for entry in host.journal("harm")]
             assert len(found) == len(texts), (step, found)

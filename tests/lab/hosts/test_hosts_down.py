@@ -12,10 +12,11 @@ import struct
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from lab.hosts import ports, views, writes
+from lab.hosts import views, writes
 from lab.hosts.faults import Faults
 from lab.hosts.folder import HostFolder
 from lab.hosts.hardware.board import board
@@ -24,7 +25,6 @@ from lab.hosts.identity import ensure_identity
 from lab.hosts.machine import Machine
 from lab.hosts.model import HostsError
 from lab.hosts.request import receive
-from lab.hosts.ssh.door import Door
 from lab.hosts.systemd import units
 from lab.hosts.systemd.services import Services
 from lab.hosts.views import Command, Running
@@ -66,23 +66,17 @@ async def begun(host: Host, command: str) -> Running:
         os.close(nothing)
 
 
-def test_a_command_that_is_killed_while_it_begins_ends(tmp_path: Path) -> None:
+def test_commands_have_ended_when_they_are_killed_or_their_host_is_down(tmp_path: Path) -> None:
     async def act(host: Host) -> None:
         # Killed as soon as its number is known, which is when most of its view is still to be made.
         for _ in range(40):
             running = await begun(host, "sleep 4714")
             running.kill()
             await running.wait()
-
-    on_a_host(tmp_path, act)
-
-
-def test_when_a_host_is_down_its_commands_have_ended(tmp_path: Path) -> None:
-    async def act(host: Host) -> None:
-        running = [await begun(host, "while :; do echo x > /tmp/x; rm /tmp/x; done")]
-        running += [await begun(host, "sleep 4714") for _ in range(9)]
+        several = [await begun(host, "while :; do echo x > /tmp/x; rm /tmp/x; done")]
+        several += [await begun(host, "sleep 4714") for _ in range(9)]
         await host.halt()
-        assert [command.has_ended for command in running] == [True] * 10
+        assert [command.has_ended for command in several] == [True] * 10
 
     on_a_host(tmp_path, act)
 
@@ -159,60 +153,17 @@ def test_a_service_that_is_about_to_start_again_does_not_when_it_is_stopped_or_i
     asyncio.run(story())
 
 
-def test_whoever_comes_just_when_a_door_shuts_is_refused_without_a_word_in_the_log() -> None:
-    complaints: list[str] = []
-    served: list[socket.socket] = []
-
-    async def serve(connection: socket.socket) -> None:
-        served.append(connection)
-
-    async def shut(door: Door) -> None:
-        door.shut()
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
-        door = Door(serve)
-        door.open(ports.listen("hgx-01", None))
-        assert door._socket is not None
-        address = door._socket.getsockname()
-        for _ in range(3):
-            await asyncio.sleep(0.01)  # it waits for somebody by now
-            with socket.create_connection(address, timeout=PATIENCE_SECONDS):
-                # It begins when the loop has just been told of the connection.
-                await asyncio.create_task(shut(door))
-                await asyncio.sleep(0)
-            with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(address, timeout=PATIENCE_SECONDS)
-            assert door.reopen()
-        with socket.create_connection(address, timeout=PATIENCE_SECONDS):
-            while not served:
-                await asyncio.sleep(0.01)
-        await door.close()
-
-    asyncio.run(main())
-    for connection in served:
-        connection.close()
-    assert complaints == []
-
-
-class _Scarce:
-    """A machine that has no inotify to give the first three times."""
-
-    def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._refused = 0
-
-    def inotify_init1(self, flags: int) -> int:
-        if self._refused < 3:
-            self._refused += 1
-            ctypes.set_errno(errno.EMFILE)
-            return -1
-        return int(self._libc.inotify_init1(flags))
-
-
 def test_inotify_that_others_have_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    scarce = _Scarce()
+    libc = ctypes.CDLL(None, use_errno=True)
+    refusals = [errno.EMFILE] * 3
+
+    def inotify_init1(flags: int) -> int:
+        if not refusals:
+            return int(libc.inotify_init1(flags))
+        ctypes.set_errno(refusals.pop())
+        return -1
+
+    scarce = SimpleNamespace(inotify_init1=inotify_init1)
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: scarce)
     monkeypatch.setattr(writes, "_PATIENCE_SECONDS", 0)
     with pytest.raises(HostsError, match=r"Too many open files.*max_user_instances"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.service_vm.model import LAB_IMAGE
 from lab.hosts import faults
 from lab.hosts.__main__ import main
@@ -17,7 +18,7 @@ from lab.hosts.hardware.board import board
 from lab.hosts.hardware.gpus import DEFAULT_KNOBS, Gpu
 from lab.hosts.machine import Machine
 from lab.hosts.model import HostsError
-from lab.hosts.service_vm.fabric import CONFIGURATION, Fabric, Return
+from lab.hosts.service_vm.fabric import Fabric, Return
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 
@@ -88,16 +89,8 @@ def test_the_list_is_the_h100_table_by_module_number(host: SimulatedHost) -> Non
         p["partitionId"]: [gpu["physicalId"] for gpu in p["gpuInfo"]]
         for p in document["partitionInfo"]
     }
-    assert modules == {
-        0: [1, 2, 3, 4, 5, 6, 7, 8],
-        1: [1, 2, 3, 4],
-        2: [5, 6, 7, 8],
-        3: [1, 3],
-        4: [2, 4],
-        5: [5, 7],
-        6: [6, 8],
-        **{6 + module: [module] for module in range(1, 9)},
-    }
+    table = TABLES[Baseboard.HGX_H100].partitions
+    assert modules == {partition.id: list(partition.modules) for partition in table}
     partitions = listed(host)
     assert set(partitions[0]) == {"partitionId", "isActive", "numGpus", "gpuInfo"}
     assert partitions[0]["numGpus"] == 8
@@ -127,13 +120,6 @@ def test_a_failed_gpu_and_untrained_links_show_in_the_list(host: SimulatedHost) 
     assert host.run("fmpm -a 14").returncode == 255
 
 
-def alone(tmp_path: Path, *injected: Any) -> tuple[Fabric, Machine]:
-    """A fabric without a server: its state machine alone."""
-    machine = Machine(HostFolder(tmp_path / "hgx-01"), board("supermicro-hgx-h100"))
-    machine.folder.root.mkdir(parents=True)
-    return Fabric(machine, faults.Faults(injected)), machine
-
-
 SETTINGS = {
     "FABRIC_MODE": "1",
     "FABRIC_MODE_RESTART": "1",
@@ -142,7 +128,10 @@ SETTINGS = {
 
 
 def test_a_fabric_is_there_while_the_vm_with_the_switches_runs(tmp_path: Path) -> None:
-    fabric, machine = alone(tmp_path)
+    """Its state machine alone, without a server."""
+    machine = Machine(HostFolder(tmp_path / "hgx-01"), board("supermicro-hgx-h100"))
+    machine.folder.root.mkdir(parents=True)
+    fabric = Fabric(machine, faults.Faults(()))
     fabric.power_on("595.58.03", SETTINGS)
     # Where it runs counts, not what the host says; it answers where it was told to.
     assert fabric.connect("192.168.250.2", running=False) is Return.SUCCESS
@@ -160,28 +149,3 @@ def test_a_fabric_is_there_while_the_vm_with_the_switches_runs(tmp_path: Path) -
     fabric.power_on("595.58.03", {**SETTINGS, "FABRIC_MODE": "0"})
     machine.state["fabric"]["ready_at"] = 0
     assert fabric.ready() is Return.NOT_SUPPORTED
-
-
-def test_the_fabric_of_a_prepared_machine_reads_its_file_and_waits_for_the_list(
-    tmp_path: Path,
-) -> None:
-    fabric, machine = alone(tmp_path)
-    file = machine.path(CONFIGURATION)
-    file.parent.mkdir(parents=True)
-    file.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
-    fabric.started()
-    machine.state["fabric"]["ready_at"] = 0
-    assert fabric.activate(7) is Return.NOT_CONFIGURED
-    assert fabric.set_activated([7]) is fabric.deactivate(7) is Return.SUCCESS
-
-
-def test_codes_can_be_injected_by_operation_partition_and_number_of_times(tmp_path: Path) -> None:
-    fabric, _ = alone(
-        tmp_path,
-        faults.FabricAnswers(code=-10, operation="activate", partition=4, times=1),
-        faults.FabricAnswers(code=-5, operation="list"),
-    )
-    assert fabric.injected("activate", 3) is Return.SUCCESS
-    assert fabric.injected("activate", 4) == -10
-    assert fabric.injected("activate", 4) is Return.SUCCESS
-    assert [fabric.injected("list", None) for _ in range(2)] == [-5] * 2

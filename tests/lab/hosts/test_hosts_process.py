@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import signal
 import socket
@@ -19,10 +18,10 @@ import pytest
 import lab.hosts
 from lab.hosts import faults, injecting, ports
 from lab.hosts.__main__ import main
-from lab.hosts.folder import HostsFolder
 from lab.hosts.model import HostsError, HostSpec
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.waiting import eventually
+from tests.lab.nodes.real_lab import lives
 
 ONE = [HostSpec("hgx-01")]
 TWO = [HostSpec("hgx-01"), HostSpec("hgx-02")]
@@ -42,6 +41,11 @@ def folder(shared: Path) -> Path:
     return shared
 
 
+def line(*words: object) -> list[str]:
+    """A call of the program of hosts."""
+    return [sys.executable, "-m", "lab.hosts", *map(str, words)]
+
+
 def run(folder: Path, host: str, command: str) -> int | None:
     """Exit code of a command; without a process of its own, which would cost most of a second."""
     endpoint = lab.hosts.status(folder).hosts[host]
@@ -50,19 +54,13 @@ def run(folder: Path, host: str, command: str) -> int | None:
     return simulated.run(command).returncode
 
 
-def test_starting_again_changes_nothing(folder: Path) -> None:
-    before = lab.hosts.status(folder)
-    lines: list[str] = []
-    endpoints = lab.hosts.start(folder, ONE, lines.append)
-    assert endpoints == before.hosts
-    assert lab.hosts.status(folder) == before
-    assert lines == []
-
-
 def test_a_stopped_server_comes_back_with_ports_keys_files_partitions_and_faults(
     folder: Path,
 ) -> None:
     before = lab.hosts.status(folder)
+    lines: list[str] = []
+    assert lab.hosts.start(folder, ONE, lines.append) == before.hosts
+    assert (lab.hosts.status(folder), lines) == (before, []), "starting again changes nothing"
     assert run(folder, "hgx-01", "sudo -n touch /etc/kept && fmpm -a 7") == 0
     injecting.inject(folder, "hgx-01", faults.RefuseConnections())
     lab.hosts.stop(folder)
@@ -73,6 +71,10 @@ def test_a_stopped_server_comes_back_with_ports_keys_files_partitions_and_faults
     injecting.clear(folder, "hgx-01")
     assert run(folder, "hgx-01", "test -e /etc/kept && fmpm -a 7") == 239
     assert run(folder, "hgx-01", "fmpm -d 7") == 0
+    names = ("host_key", "journal.jsonl", "host.json", "bmc.key")
+    private = [folder / "hgx-01" / name for name in names]
+    private += [folder / "bmc-password", folder.parent / "ssh" / "id_ed25519"]
+    assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
 
 
 def test_hosts_are_added_and_removed_while_others_keep_running(folder: Path) -> None:
@@ -87,7 +89,7 @@ def test_hosts_are_added_and_removed_while_others_keep_running(folder: Path) -> 
 
 def stop(folder: Path, server: psutil.Process) -> None:
     lab.hosts.stop(folder)
-    eventually(lambda: not alive(server))
+    eventually(lambda: not lives(server.pid))
     assert str(folder) not in Path("/proc/mounts").read_text()
     lab.hosts.stop(folder)
 
@@ -104,30 +106,16 @@ def test_a_server_that_ends_takes_its_commands_along_and_comes_back(
 ) -> None:
     before = lab.hosts.status(folder)
     server = psutil.Process(before.pid)
-    client = subprocess.Popen(
-        [sys.executable, "-m", "lab.hosts", "exec", str(folder), "hgx-01", "sleep 600"],
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    nothing = subprocess.DEVNULL
+    command = line("exec", folder, "hgx-01", "sleep 600")
+    client = subprocess.Popen(command, stdin=nothing, stderr=nothing)
     eventually(lambda: len(server.children(recursive=True)) >= 4)
     family = server.children(recursive=True)
     end(folder, server)
-    eventually(lambda: not any(alive(process) for process in family))
+    eventually(lambda: not any(lives(process.pid) for process in family))
     client.wait(150)
     assert lab.hosts.start(folder, ONE) == before.hosts
     assert run(folder, "hgx-01", "true") == 0
-
-
-def test_a_process_that_got_the_old_number_is_not_taken_for_the_server(tmp_path: Path) -> None:
-    folder = tmp_path / "hosts"
-    folder.mkdir()
-    me = psutil.Process()
-    record = {"pid": me.pid, "created": me.create_time() - 100}
-    HostsFolder(folder).process.write_text(json.dumps(record))
-    HostsFolder(folder).ready.write_text(json.dumps({"pid": me.pid, "hosts": {}}))
-    assert not lab.hosts.status(folder).running
-    lab.hosts.stop(folder)
-    assert main(["exec", str(folder), "hgx-01", "true"]) == 1
 
 
 def test_a_port_taken_by_another_process_is_named(folder: Path) -> None:
@@ -142,7 +130,7 @@ def test_a_port_taken_by_another_process_is_named(folder: Path) -> None:
 
 def test_several_starts_at_once_make_one_server(tmp_path: Path) -> None:
     folder = tmp_path / "hosts"
-    command = [sys.executable, "-m", "lab.hosts", "start", str(folder), "hgx-01"]
+    command = line("start", folder, "hgx-01")
     starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     try:
         outputs = [starter.communicate(timeout=150)[0].splitlines()[-1] for starter in starters]
@@ -150,14 +138,6 @@ def test_several_starts_at_once_make_one_server(tmp_path: Path) -> None:
         assert all(starter.returncode == 0 for starter in starters)
     finally:
         lab.hosts.stop(folder)
-
-
-def test_private_files_are_private(folder: Path) -> None:
-    run(folder, "hgx-01", "true")
-    names = ("host_key", "journal.jsonl", "host.json", "bmc.key")
-    private = [folder / "hgx-01" / name for name in names]
-    private += [folder / "bmc-password", folder.parent / "ssh" / "id_ed25519"]
-    assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
 
 
 def test_what_cannot_be_served_is_refused_before_anything_is_made(
@@ -191,21 +171,10 @@ def test_a_host_whose_files_cannot_be_made_is_named_and_the_others_run_on(folder
 
 def test_the_command_line_runs_commands_and_injects_faults(folder: Path) -> None:
     where = str(folder)
+    command = line("exec", where, "hgx-01", "echo out; echo err >&2; exit 3")
+    nothing = subprocess.DEVNULL
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "lab.hosts",
-            "exec",
-            where,
-            "hgx-01",
-            "echo out; echo err >&2; exit 3",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=150,
-        stdin=subprocess.DEVNULL,
+        command, capture_output=True, text=True, check=False, timeout=150, stdin=nothing
     )
     assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
     # In this process: that streams and the exit code are passed on is seen above.
@@ -238,13 +207,6 @@ def test_the_command_line_refuses_in_one_sentence_and_explains_itself(
     assert "exec FOLDER HOST COMMAND" in capsys.readouterr().err
 
 
-def alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def test_a_deep_folder_is_no_obstacle_to_sockets_and_a_server_ends_with_its_folder(
     tmp_path: Path,
 ) -> None:
@@ -254,7 +216,7 @@ def test_a_deep_folder_is_no_obstacle_to_sockets_and_a_server_ends_with_its_fold
         assert run(folder, "hgx-01", "fmpm -l") == 0
         server = psutil.Process(lab.hosts.status(folder).pid)
         shutil.rmtree(folder)
-        eventually(lambda: not alive(server))
+        eventually(lambda: not lives(server.pid))
     finally:
         lab.hosts.stop(folder)
 
@@ -295,9 +257,6 @@ def test_a_machine_installed_anew_has_nothing_but_its_hardware(
     assert anew.run("virsh list --all").returncode == 127, "bare: libvirt is not installed"
 
 
-ANOTHER_SERVER = "from lab.hosts import ports; print(ports.listen('x', None).getsockname()[1])"
-
-
 @pytest.fixture
 def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where it is kept whose turn it is: here for this test alone."""
@@ -311,11 +270,7 @@ def chosen() -> int:
 
 
 def test_a_port_that_was_let_go_is_the_last_that_any_server_comes_to(turns: Path) -> None:
-    first = chosen()
-    done = subprocess.run(
-        [sys.executable, "-c", ANOTHER_SERVER], capture_output=True, text=True, timeout=120
-    )
-    second, third = int(done.stdout), chosen()
+    first, second, third = chosen(), chosen(), chosen()
     # Those between are taken by others, who have them in a row.
     steps = [(later - first) % 6000 for later in (second, third)]
     assert 0 < steps[0] < steps[1]
