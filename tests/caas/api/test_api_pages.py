@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,21 +72,6 @@ def test_the_script_makes_no_markup_of_text() -> None:
     script = (FOLDER / "page.js").read_text()
     sinks = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(|\bon\w+ ="
     assert not re.findall(sinks, script)
-
-
-@dataclass
-class Site:
-    url: str
-    api: Api
-    portal: BlockingPortal
-
-    def change(self, change: Callable[[FakeCluster], object]) -> None:
-        """Something happens in the cluster, and the API hears of it."""
-        self.portal.call(change, self.api.cluster)
-        self.portal.call(self.api.settle)
-
-    def token(self, who: str | None) -> str:
-        return self.api.issuer.token(who, groups=None if who else [GROUP])
 
 
 class Filled(FakeCluster):
@@ -162,38 +147,30 @@ async def containers(api: Api) -> None:
     api.cluster.logs = [b"epoch 1: loss 0.42\n", b"epoch 2: loss 0.31\n", b"epoch 3: loss 0.27\n"]
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    """The API on a port of loopback."""
-    hosts = {"hgx-01": {"partitions": [1, 5, 6]}, "hgx-02": {"declaredLayout": False}}
-    made = listening(Filled(), hosts=hosts, operatorGroup=GROUP)
-    with (
-        start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(made) as (api, port),
-    ):
-        portal.call(containers, api)
-        yield Site(f"http://127.0.0.1:{port}", api, portal)
-
-
+@dataclass
 class Browser:
-    """A page as its reader has it before them."""
+    """A page as its reader has it before them; the API is behind its real server, on loopback."""
 
-    def __init__(self, driver: webdriver.Chrome, site: Site) -> None:
-        self.driver = driver
-        self.site = site
+    driver: webdriver.Chrome
+    url: str
+    api: Api
+    portal: BlockingPortal
 
-    def open(self, path: str, token: str | None, *, width: int = WIDTH, dark: bool = False) -> None:
-        """Come to a page anew and sign in."""
+    def open(self, path: str, who: str | None, token: str = "") -> None:
+        """Come to a page anew and sign in, as a tenant or as an operator."""
+        self.looks()
+        self.driver.get(f"{self.url}{path}")
+        self.driver.execute_script("sessionStorage.clear()")
+        self.driver.get(f"{self.url}{path}")
+        groups = None if who else [GROUP]
+        self.find("#token").send_keys(token or self.api.issuer.token(who, groups=groups))
+        self.find("#login button").click()
+
+    def looks(self, width: int = WIDTH, *, dark: bool = False) -> None:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.cdp("Emulation.setEmulatedMedia", features=[scheme])
         size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width == PHONE}
         self.cdp("Emulation.setDeviceMetricsOverride", **size)
-        self.driver.get(f"{self.site.url}{path}")
-        self.driver.execute_script("sessionStorage.clear()")
-        self.driver.get(f"{self.site.url}{path}")
-        if token is not None:
-            self.find("#token").send_keys(token)
-            self.find("#login button").click()
 
     def cdp(self, command: str, **given: Any) -> Any:
         return self.driver.execute_cdp_cmd(command, given)
@@ -224,22 +201,17 @@ class Browser:
 
     def picture(self, name: str) -> None:
         """The whole page as it is; becomes the document's picture on demand, else is held against it."""
-        content, kept = self.shot(scale=SCALE), PICTURES / name
+        clip = {**self.cdp("Page.getLayoutMetrics")["cssContentSize"], "scale": SCALE}
+        taken = self.cdp("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        content, kept = base64.b64decode(taken["data"]), PICTURES / name
         if os.environ.get("RECORD_DOCS"):
             kept.write_bytes(content)
         (width,) = struct.unpack(">I", kept.read_bytes()[16:20])
         assert width == struct.unpack(">I", content[16:20])[0] == SCALE * WIDTH
 
-    def shot(self, scale: float = 1) -> bytes:
-        size = self.cdp("Page.getLayoutMetrics")["cssContentSize"]
-        taken = self.cdp(
-            "Page.captureScreenshot", captureBeyondViewport=True, clip={**size, "scale": scale}
-        )
-        return base64.b64decode(taken["data"])
-
 
 @pytest.fixture(scope="module")
-def browser(site: Site) -> Iterator[Browser]:
+def browser() -> Iterator[Browser]:
     options = webdriver.ChromeOptions()
     # A container's root has no sandbox, and little /dev/shm.
     wanted = "headless=new no-sandbox disable-dev-shm-usage hide-scrollbars disable-lcd-text"
@@ -250,15 +222,22 @@ def browser(site: Site) -> Iterator[Browser]:
     service = webdriver.ChromeService(executable_path=str(shutil.which("chromedriver")))
     driver = webdriver.Chrome(options=options, service=service)
     driver.set_script_timeout(PATIENCE_SECONDS)
+    hosts = {"hgx-01": {"partitions": [1, 5, 6]}, "hgx-02": {"declaredLayout": False}}
+    made = listening(Filled(), hosts=hosts, operatorGroup=GROUP)
     try:
-        yield Browser(driver, site)
+        with (
+            start_blocking_portal() as portal,
+            portal.wrap_async_context_manager(made) as (api, port),
+        ):
+            portal.call(containers, api)
+            yield Browser(driver, f"http://127.0.0.1:{port}", api, portal)
     finally:
         driver.quit()
 
 
 @browsers
 def test_a_tenant_sees_its_containers_its_quota_and_its_logs(browser: Browser) -> None:
-    browser.open("/", browser.site.token("acme"))
+    browser.open("/", "acme")
     assert browser.text("h1") == "acme"
     head, *rows = browser.table("including those that ended")
     assert head == ["Container", "State", "GPUs", "Image", "Started or requested", "Reason", "Log"]
@@ -280,20 +259,19 @@ def test_a_tenant_sees_its_containers_its_quota_and_its_logs(browser: Browser) -
 def test_markup_of_others_is_shown_as_text(
     browser: Browser, request: pytest.FixtureRequest
 ) -> None:
-    def say(message: str, *logs: bytes) -> Callable[[FakeCluster], None]:
-        def change(cluster: FakeCluster) -> None:
-            cluster.logs[3:] = logs
-            found = cluster.server.there(GPU_LEASE, "hgx-01-gpu1")
-            cluster.put("gpuleases", {**found, "status": {**found["status"], "message": message}})
+    def say(text: str) -> None:
+        cluster = browser.api.cluster
+        cluster.logs[3:] = [text.encode()]
+        found = cluster.server.there(GPU_LEASE, "hgx-01-gpu1")
+        said = {**found, "status": {**found["status"], "message": text}}
+        browser.portal.call(browser.api.happens, "gpuleases", said)
 
-        return change
-
-    browser.site.change(say(HOSTILE, HOSTILE.encode()))
-    request.addfinalizer(lambda: browser.site.change(say("")))
-    browser.open("/", browser.site.token("acme"))
+    say(HOSTILE)
+    request.addfinalizer(lambda: say(""))
+    browser.open("/", "acme")
     browser.find("button[aria-label='Log of training']").click()
     assert HOSTILE in browser.text("pre")
-    browser.open("/operators", browser.site.token(None))
+    browser.open("/operators", None)
     browser.find("h1")
     assert HOSTILE in browser.text()
     assert browser.driver.find_elements(By.CSS_SELECTOR, "main img, main script") == []
@@ -310,7 +288,7 @@ def test_markup_of_others_is_shown_as_text(
 
 @browsers
 def test_operators_see_machines_leases_tenants_and_drift(browser: Browser) -> None:
-    browser.open("/operators", browser.site.token(None))
+    browser.open("/operators", None)
     assert browser.text("h1") == "Cluster test"
     _, *rows = browser.table("Leases of hgx-01")
     assert [row[1] for row in rows] == [
@@ -343,7 +321,7 @@ def test_operators_see_machines_leases_tenants_and_drift(browser: Browser) -> No
 def test_whoever_may_not_look_is_told_so_and_nothing_else(
     browser: Browser, path: str, who: str | None, said: str
 ) -> None:
-    browser.open(path, browser.site.token(who))
+    browser.open(path, who)
     assert said in browser.text("#problem:not(:empty)")
     assert browser.driver.find_elements(By.CSS_SELECTOR, "#content *") == []
 
@@ -351,11 +329,11 @@ def test_whoever_may_not_look_is_told_so_and_nothing_else(
 @browsers
 def test_a_token_is_forgotten_when_it_is_refused_or_somebody_signs_out(browser: Browser) -> None:
     kept = "return sessionStorage.length + localStorage.length + document.cookie.length"
-    browser.open("/", "nonsense")
+    browser.open("/", None, "nonsense")
     assert "no signed JSON Web Token" in browser.text("#problem:not(:empty)")
     assert browser.find("#login")
     assert browser.driver.execute_script(kept) == 0
-    browser.open("/", browser.site.token("acme"))
+    browser.open("/", "acme")
     browser.find("h2")
     assert browser.driver.execute_script(kept) == 1
     assert "eyJ" not in browser.driver.current_url
@@ -387,30 +365,24 @@ _WIDE = "return document.documentElement.scrollWidth - document.documentElement.
 
 
 @browsers
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [WIDTH, PHONE])
 @pytest.mark.parametrize(
     ("path", "who", "name"), [("/", "acme", "tenant"), ("/operators", None, "operators")]
 )
-def test_every_page_can_be_read(
-    browser: Browser, path: str, who: str | None, name: str, width: int, dark: bool
-) -> None:
-    browser.open(path, browser.site.token(who), width=width, dark=dark)
+def test_every_page_can_be_read(browser: Browser, path: str, who: str | None, name: str) -> None:
+    browser.open(path, who)
     browser.find("h1")
     if who:
         browser.find("button[aria-label='Log of training']").click()
         browser.find("pre")
     run = browser.driver.execute_script
-    assert run(_FAINT) == []
-    assert run(_WIDE) == 0, "it scrolls sideways"
-    assert run("return getComputedStyle(document.body).backgroundColor") == (
-        "rgb(15, 20, 26)" if dark else "rgb(255, 255, 255)"
-    )
-    assert (
-        browser.driver.find_elements(
-            By.CSS_SELECTOR, "table:not(:has(caption)):not(:has(th[scope=col]))"
-        )
-        == []
-    )
-    if width == WIDTH:
-        browser.picture(f"page-{name}-{'dark' if dark else 'light'}.png")
+    unnamed = "table:not(:has(caption)):not(:has(th[scope=col]))"
+    assert browser.driver.find_elements(By.CSS_SELECTOR, unnamed) == []
+    for scheme, color in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(15, 20, 26)")):
+        for width in (WIDTH, PHONE):
+            browser.looks(width, dark=scheme == "dark")
+            assert run("return getComputedStyle(document.body).backgroundColor") == color
+            assert run("return innerWidth") == width
+            assert run(_FAINT) == []
+            assert run(_WIDE) == 0, "it scrolls sideways"
+            if width == WIDTH:
+                browser.picture(f"page-{name}-{scheme}.png")
