@@ -129,6 +129,7 @@ class FakeCluster(fakecluster.FakeCluster):
         """So many creations are done and then reported as never answered."""
         self.refusal: Exception | None = None
         self.logs: list[bytes | float | ClusterError] = []
+        self.logs_asked: list[dict[str, Any]] = []
         self.open_logs = 0
         self.server.before_storing(self._admit)
         for tenant, gpus in (("acme", 4), ("globex", 8)):
@@ -180,7 +181,7 @@ class FakeCluster(fakecluster.FakeCluster):
         return answer
 
     async def pod_log(self, namespace: str, pod: str, **options: Any) -> AsyncIterator[bytes]:
-        self.calls["log"] += 1
+        self.logs_asked.append({"namespace": namespace, **options})
         self.open_logs += 1
         try:
             for piece in self.logs:
@@ -298,6 +299,20 @@ class Api:
     async def made(self, tenant: str = "acme", **body: Any) -> str:
         """The id of a new container."""
         return str((await self.post(tenant, **body)).json()["id"])
+
+    async def become(self, container: str, phase: str, state: dict[str, Any]) -> None:
+        """It has its GPUs, and its kubelet says this of it."""
+        (pod,) = (pod for pod in self.cluster.pods if pod["metadata"]["name"] == container)
+        pod["spec"].pop("schedulingGates", None)
+        main = {"name": "main", "state": state}
+        pod["status"] = {"phase": phase, "containerStatuses": [main]}
+        await self.happens("pods", pod)
+
+    async def started(self, tenant: str = "acme") -> str:
+        """The id of a container that runs."""
+        made = await self.made(tenant)
+        await self.become(made, "Running", {"running": {}})
+        return made
 
     async def delete(self, tenant: str, container: str) -> httpx.Response:
         return await self.call(tenant, "DELETE", f"/v1/containers/{container}")

@@ -88,8 +88,6 @@ async def test_why_an_image_does_not_come_is_not_told(api: Api) -> None:
             reason = "RegistryUnavailable"
         text = f'failed to pull and unpack image "registry.example.com/x:1": {said}'
         waiting = {"waiting": {"reason": reason, "message": text}}
-        pod["spec"].pop("schedulingGates")
-        pod["status"] = {"containerStatuses": [{"name": "main", "state": waiting}]}
         for place, (name, message) in enumerate(
             [
                 ("Failed", f'Failed to pull image "registry.example.com/x:1": {text}'),
@@ -98,7 +96,7 @@ async def test_why_an_image_does_not_come_is_not_told(api: Api) -> None:
             ]
         ):
             api.cluster.event(pod, place, name, message)
-        await api.happens("pods", pod)
+        await api.become(made, "Pending", waiting)
         told = (await api.get("acme", f"/v1/containers/{made}")).json()
         assert (told["state"], told["reason"]) == ("starting", "ImageNotPulled")
         messages.add(told["message"])

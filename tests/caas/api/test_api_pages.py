@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from selenium import webdriver
 from selenium.common.exceptions import JavascriptException
@@ -36,6 +37,7 @@ from tests.caas.api.apikit import (
 
 PICTURES = Path(__file__).resolve().parents[3] / "docs" / "pictures"
 FOLDER = Path(pages.__file__).with_name("page")
+WORLD = yaml.safe_load(Path(__file__).with_name("world.yaml").read_text())
 GROUP = "gpu-operators"
 HOSTILE = "<img src=x onerror='document.title=\"taken\"'><script>document.title='taken'</script>"
 WIDTH = 1280
@@ -74,77 +76,32 @@ def test_the_script_makes_no_markup_of_text() -> None:
     assert not re.findall(sinks, script)
 
 
-class Filled(FakeCluster):
-    """Two machines at work: leases in several phases, one GPU in quarantine, one machine cordoned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        for tenant, gpus, ready in (("acme", 8, True), ("globex", 8, True), ("initech", 2, False)):
-            hard = {
-                "requests.nvidia.com/pgpu": str(gpus),
-                "requests.memory": f"{192 * gpus}Gi",
-                "requests.ephemeral-storage": f"{128 * gpus}Gi",
-                "pods": "20",
-            }
-            quota = {"name": "tenant", "hard": hard}
-            self.put("tenancies", tenancy(tenant, gpus=gpus, ready=ready, quota=quota))
-            if tenant == "acme":
-                used = dict(zip(hard, ("3", "576Gi", "48Gi", "3"), strict=True))
-                where = {"name": "tenant", "namespace": "tenant-acme"}
-                status = {"hard": hard, "used": used}
-                self.put("resourcequotas", {"metadata": where, "status": status})
-        self.put("nodes", node("hgx-02", cordoned=True))
-        changed = "HGX_FW_GPU_6 is 96.00.99.00.01, not one of 96.00.A5.00.01"
-        for host, module, status in (
-            *(("hgx-01", m, self.held("acme", "c-5b1e0a", 5, [5, 7])) for m in (5, 7)),
-            *(("hgx-02", m, self.held("globex", "c-77aa01", 3, [1, 3])) for m in (1, 3)),
-            ("hgx-02", 2, {**self.held("acme", "c-90d2fe", 8, [2]), "phase": "Activating"}),
-            (
-                "hgx-01",
-                6,
-                {"phase": "Quarantined", "reason": "FirmwareChanged", "message": changed},
-            ),
-            ("hgx-01", 8, {"phase": "Scrubbing"}),
-            (
-                "hgx-02",
-                4,
-                {"phase": "Resetting", "reason": "WaitingForNode", "message": "hgx-02 is cordoned"},
-            ),
-        ):
-            past = {} if "holder" in status else {"lastTenant": "globex"}
-            self.put("gpuleases", {**lease(host, module, ""), "status": {**status, **past}})
-        for body in self.server.of(GPU_LEASE):
-            module = body["spec"]["module"]
+def filled() -> FakeCluster:
+    """The cluster of `world.yaml`."""
+    cluster = FakeCluster()
+    for one in WORLD["tenancies"]:
+        cluster.put("tenancies", tenancy(**one))
+    where = {"name": "tenant", "namespace": "tenant-acme"}
+    cluster.put("resourcequotas", {"metadata": where, "status": WORLD["used"]})
+    cluster.put("nodes", node("hgx-02", cordoned=True))
+    for host, stated in WORLD["leases"].items():
+        for module in range(1, 9):
+            body = lease(host, module, "Free")
             body["spec"] |= {"pci": f"0000:0{module}:00.0", "device": f"gpu{module}"}
-            body["status"]["since"] = f"2026-11-24T0{module}:12:30Z"
-
-    @staticmethod
-    def held(tenant: str, container: str, partition: int, gpus: list[int]) -> dict[str, Any]:
-        holder = {
-            "tenant": tenant, "namespace": f"tenant-{tenant}", "pod": container,
-            "podUid": f"uid-{container}", "container": container,
-            "partition": partition, "gpus": gpus,
-        }  # fmt: skip
-        return {"phase": "Leased", "holder": holder}
+            since = {"since": f"2026-11-24T0{module}:12:30Z"}
+            body["status"] |= since | stated.get(module, {})
+            cluster.put("gpuleases", body)
+    return cluster
 
 
 async def containers(api: Api) -> None:
-    """What acme has: one that runs, one that failed, one that waits."""
-    began = "2026-11-24T05:13:04Z"
-    ended = {"exitCode": 1, "reason": "Error", "startedAt": began, "finishedAt": began}
-    for name, gpus, image, phase, state in (
-        ("training", 2, "train:1.4", "Running", {"running": {"startedAt": began}}),
-        ("evaluation", 1, "eval:0.9", "Failed", {"terminated": ended}),
-        ("notebook", 1, "lab:2026.11", "", None),
-    ):
-        made = await api.made(name=name, gpus=gpus, image=f"registry.example.com/research/{image}")
-        (pod,) = (pod for pod in api.cluster.pods if pod["metadata"]["name"] == made)
-        if state is not None:
-            del pod["spec"]["schedulingGates"]
-            status = {"name": "main", "state": state}
-            pod["status"] = {"phase": phase, "containerStatuses": [status]}
-            await api.happens("pods", pod)
-    api.cluster.logs = [b"epoch 1: loss 0.42\n", b"epoch 2: loss 0.31\n", b"epoch 3: loss 0.27\n"]
+    """Those of acme are made, and come as far as they shall."""
+    for one in WORLD["containers"]:
+        made = await api.made(**one["asked"])
+        if "state" in one:
+            await api.become(made, one["phase"], one["state"])
+    losses = ((1, "0.42"), (2, "0.31"), (3, "0.27"))
+    api.cluster.logs = [f"epoch {number}: loss {loss}\n".encode() for number, loss in losses]
 
 
 @dataclass
@@ -223,7 +180,7 @@ def browser() -> Iterator[Browser]:
     driver = webdriver.Chrome(options=options, service=service)
     driver.set_script_timeout(PATIENCE_SECONDS)
     hosts = {"hgx-01": {"partitions": [1, 5, 6]}, "hgx-02": {"declaredLayout": False}}
-    made = listening(Filled(), hosts=hosts, operatorGroup=GROUP)
+    made = listening(filled(), hosts=hosts, operatorGroup=GROUP)
     try:
         with (
             start_blocking_portal() as portal,

@@ -19,7 +19,6 @@ from caas.api.gate import AnonymousLimit
 from caas.api.server import MOST_HEADER_BYTES, Certificate, Protocol
 from caas.program import Health
 from tests.caas.api.apikit import IMAGE, Api, FakeCluster, listening
-from tests.caas.api.test_api_logs import started
 from tests.caas.loops import SetLoop, in_loop, in_set_loop
 from tests.fixtures.authority import Authority
 from tests.fixtures.waiting import PATIENCE_SECONDS, comes
@@ -305,35 +304,25 @@ async def gone(port: int, client_port: int) -> None:
     tries="pipeline requests to the API and never read an answer",
     stopped_by="the connection ends when nothing of an answer was taken for 30 seconds",
 )
+@pytest.mark.parametrize("over_tls", [False, True])
 @in_loop
-async def test_a_client_that_never_reads_is_dropped() -> None:
-    async with listening(door={"stall_seconds": 1}) as (api, port):
-        with small(port) as connection:
-            # Until the server takes no more, or has ended the connection.
-            with suppress(TimeoutError, ConnectionError):
-                while True:
-                    async with asyncio.timeout(0.2):
-                        await send(connection, PIPELINED * 10)
-            await gone(port, connection.getsockname()[1])
-        assert (await api.get("acme", "/v1/containers")).status_code == 200
-
-
-@linux
-@in_loop
-async def test_a_client_that_never_reads_is_dropped_over_tls_too(tmp_path: Path) -> None:
+async def test_a_client_that_never_reads_is_dropped(tmp_path: Path, *, over_tls: bool) -> None:
     authority = Authority(tmp_path)
+    shown = Certificate(authority.issue("localhost")) if over_tls else None
 
     def never_read(plain: socket.socket, port: int) -> None:
         plain.settimeout(PATIENCE_SECONDS)
-        with authority.client_context().wrap_socket(plain, server_hostname="localhost") as secured:
-            client_port = secured.getsockname()[1]
-            secured.settimeout(0.2)
+        context = authority.client_context()
+        connection = context.wrap_socket(plain, server_hostname="localhost") if shown else plain
+        with connection:
+            client_port = connection.getsockname()[1]
+            connection.settimeout(0.2)
+            # Until the server takes no more, or has ended the connection.
             with suppress(OSError):
                 while True:
-                    secured.send(PIPELINED * 10)
+                    connection.send(PIPELINED * 10)
             asyncio.run(gone(port, client_port))
 
-    shown = Certificate(authority.issue("localhost"))
     async with listening(door={"stall_seconds": 1}, certificate=shown) as (_, port):
         with small(port) as connection:
             await asyncio.to_thread(never_read, connection, port)
@@ -363,7 +352,7 @@ async def test_a_log_stream_is_dropped_that_stalls_and_not_one_that_is_read_slow
     async with listening(Talkative(), door={"stall_seconds": 1}) as (api, port):
         with small(port) as connection:
             client_port = connection.getsockname()[1]
-            path, token = f"/v1/containers/{await started(api)}/logs", api.issuer.bearer("acme")
+            path, token = f"/v1/containers/{await api.started()}/logs", api.issuer.bearer("acme")
             await send(
                 connection,
                 f"GET {path}?follow=true HTTP/1.1\r\nHost: x\r\n"
