@@ -177,22 +177,22 @@ STEPS: dict[str, tuple[Callable[[World], object], Callable[[World], bool]]] = {
             and (live.content, live.mode) == (b"new\n", "0640")
         ),
     ),
-    "file that goes": (
+    "file-goes": (
         lambda w: SshNodeFiles(w.host).remove(WRITTEN),
         lambda w: SshNodeFiles(w.host).read(WRITTEN) is None,
     ),
-    "unit that starts": (
+    "unit": (
         lambda w: SshHostUnits(w.host).apply(OWN_UNIT, enabled=True, active=True, restart=False),
         lambda w: (
             SshHostUnits(w.host).state(OWN_UNIT) == UnitState("enabled", "active", stale=False)
         ),
     ),
-    "functions that are bound": (lambda w: w.vfio("bind"), lambda w: w.driver() == "vfio-pci"),
-    "functions that are given back": (
+    "bound": (lambda w: w.vfio("bind"), lambda w: w.driver() == "vfio-pci"),
+    "released": (
         lambda w: w.vfio("release"),
         lambda w: w.driver() != "vfio-pci",
     ),
-    "what it boots with": (
+    "boot": (
         World.prepare_boot,
         lambda w: w.booting() == {"boot.running-arguments"},
     ),

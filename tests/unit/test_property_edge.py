@@ -17,6 +17,7 @@ from gpuclusters.host.model import HostFileSpec, parse_host_key
 from gpuclusters.host.resource import HostFileProvider
 from gpuclusters.providers import properties
 from gpuclusters.providers.properties import StepError, explained, scrubbed
+from gpuclusters.service_vm.resource import ServiceVmProvider
 from gpuclusters.tenancy.resource import TenancyPolicyProvider
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
@@ -35,6 +36,15 @@ VALID: dict[type, dict[str, Any]] = {
         "baseboard": "hgx-h100",
         "partitions": [3.0, 4.0],
         "gpus": {"1": "0000:86:00.0"},
+    },
+    ServiceVmProvider: {
+        "connection": CONNECTION,
+        "name": "fabric-manager",
+        "switches": ["0000:05:00.0"],
+        "gpus": {"1": "0000:86:00.0"},
+        "image": {"path": "/srv/vm.qcow2", "sha256": "a" * 64},
+        "fabric_manager": {"version": "595.58.03"},
+        "vcpus": 2.0,
     },
     TenancyPolicyProvider: {
         "cluster": "dev",
