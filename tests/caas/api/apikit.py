@@ -15,10 +15,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
 import jwt
+import yaml
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from caas.api.app import Condition, create_app
@@ -39,9 +41,10 @@ from tests.fixtures.waiting import PATIENCE_SECONDS, Clock
 ISSUER = "https://issuer.example.com"
 KEYS = f"{ISSUER}/keys"
 GPU = "nvidia.com/pgpu"
-RUNTIME = "kata-qemu-nvidia-gpu"
 IMAGE = "registry.example.com/cuda:12"
 NOW = 1_800_000_000.0
+CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text())
+"""Tables of what is asked and answered."""
 KINDS = {
     kind.plural: kind
     for kind in (TENANCY, NAMESPACE, NODE, POD, RESOURCE_QUOTA, GPU_LEASE, CLAIM, EVENT)
@@ -64,7 +67,7 @@ def settings(
     return Settings.model_validate(
         {
             "cluster": "test",
-            "runtimeClass": RUNTIME,
+            "runtimeClass": "kata-qemu-nvidia-gpu",
             "hosts": [
                 {**host, "name": name, **other}
                 for name, other in (hosts or {"hgx-01": {}, "hgx-02": {}}).items()

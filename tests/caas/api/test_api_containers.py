@@ -8,7 +8,18 @@ import pytest
 from caas.cluster import ClusterError, ConflictError
 from gpuclusters.container_api.container import CONTAINER_LABEL, LEASE_GATE, REQUEST_ANNOTATION
 from gpuclusters.tenancy.isolation import TENANT_LABEL
-from tests.caas.api.apikit import GPU, Api, kind, lease, node, played, playing, served, tenancy
+from tests.caas.api.apikit import (
+    CASES,
+    GPU,
+    Api,
+    kind,
+    lease,
+    node,
+    played,
+    playing,
+    served,
+    tenancy,
+)
 
 
 @played
@@ -335,33 +346,7 @@ async def test_a_cluster_that_is_silent_does_not_hold_requests_for_ever(api: Api
     assert (await api.post("acme")).status_code == 201
 
 
-@pytest.mark.parametrize(
-    ("said", "answer"),
-    [
-        (
-            "maximum memory usage per Container is 384Gi, but limit is 500Gi.",
-            "422 limit-exceeded",
-        ),
-        (
-            'namespaces "tenant-acme" is forbidden: it is being terminated because it is being '
-            "terminated",
-            "409 tenancy-ending",
-        ),
-        (
-            "status unknown for quota: tenant, resources: requests.nvidia.com/pgpu",
-            "503 tenancy-not-ready",
-        ),
-        (
-            "ValidatingAdmissionPolicy 'pods' with binding 'pods' denied request: images must come "
-            "from registry.example.com",
-            "403 refused-by-policy",
-        ),
-        ("violates PodSecurity", "403 refused-by-policy"),
-        # Counters of the quota for which others compete again and again.
-        ("Operation cannot be fulfilled on resourcequotas", "503 cluster-unavailable"),
-    ],
-    ids=lambda text: text[:12],
-)
+@pytest.mark.parametrize(("said", "answer"), CASES["refusals_of_the_cluster"])
 @played
 async def test_a_refusal_of_the_cluster_is_explained(api: Api, said: str, answer: str) -> None:
     refusal = ClusterError(f"the API server: {said}", status=403, reason="Forbidden")

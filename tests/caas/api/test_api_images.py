@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.caas.api.apikit import Api, kind, played, tenancy
+from tests.caas.api.apikit import CASES, Api, kind, played, tenancy
 from tests.fixtures import image_cases
 
 EMPTY: tuple[str, ...] = ()
@@ -60,18 +60,6 @@ async def test_an_image_of_docker_is_told_in_full(api: Api) -> None:
     assert pod["spec"]["containers"][0]["image"] == made["image"]
 
 
-# What containerd and the kubelet say of one image at different addresses.
-ANSWERS = (
-    "dial tcp 10.0.0.7:443: connect: connection refused",
-    "dial tcp 10.0.0.7:443: i/o timeout",
-    "http: server gave HTTP response to HTTPS client",
-    "tls: failed to verify certificate: x509: certificate is valid for bmc-07.example",
-    "lookup bmc-07 on 10.0.0.53:53: no such host",
-    "registry.example.com/x:1: not found",
-    "unexpected status from HEAD request: 401 Unauthorized",
-)
-
-
 @pytest.mark.attack(
     by="a tenant",
     tries="scan the machines' network by the texts of images that are not pulled",
@@ -80,7 +68,7 @@ ANSWERS = (
 @played
 async def test_why_an_image_does_not_come_is_not_told(api: Api) -> None:
     messages = set()
-    for number, said in enumerate(ANSWERS):
+    for number, said in enumerate(CASES["pulls"]):
         made = await api.made()
         (pod,) = api.cluster.pods
         reason = ["ErrImagePull", "ImagePullBackOff"][number % 2]

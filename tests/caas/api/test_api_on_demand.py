@@ -7,19 +7,9 @@ import pytest
 
 from caas.cluster import ClusterError
 from gpuclusters.tenancy.model import TENANCY
-from tests.caas.api.apikit import GPU, RUNTIME, Api, kind, played, playing, tenancy
+from tests.caas.api.apikit import CASES, GPU, Api, kind, played, playing, tenancy
 
-TEMPLATE: dict[str, Any] = {
-    "tenant": "any",
-    "namespace": "any",
-    "gpus": 2,
-    "gpuResource": GPU,
-    "sizes": [1, 2],
-    "quota": {"hard": {f"requests.{GPU}": "2"}},
-    "runtimeClasses": [RUNTIME],
-    "images": ["registry.example.com"],
-}
-on_demand = playing(on_demand={"most": 2, "prefix": "tenant-", "template": TEMPLATE})
+on_demand = playing(on_demand={"most": 2, "prefix": "tenant-", "template": CASES["template"]})
 
 
 def tenants(api: Api) -> set[str]:

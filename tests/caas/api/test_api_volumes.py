@@ -7,7 +7,7 @@ import pytest
 from gpuclusters.container_api.request import CLOSED, MOST_VOLUMES
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import AccessMode, TenantVolume
-from tests.caas.api.apikit import Api, kind, played
+from tests.caas.api.apikit import CASES, Api, kind, played
 
 
 def claim(
@@ -131,35 +131,7 @@ async def test_a_volume_that_is_not_bound_yet_would_hold_gpus_for_nothing(api: A
 
 @pytest.mark.parametrize(
     ("volumes", "said"),
-    [
-        *(
-            ([{"path": path}], "the system's own files")
-            for path in (*CLOSED, "/usr/lib", "/dev/shm")
-        ),
-        ([{"path": "/a/../etc"}], "without . and .."),
-        ([{"path": "/a/./b"}], "without . and .."),
-        ([{"path": "/a"}, {"name": "more", "path": "/a/b"}], "lies over /a, where another"),
-        ([{"path": "/a/b"}, {"name": "more", "path": "/a"}], "lies over /a/b, where another"),
-        ([{"path": "/a"}, {"path": "/b"}], "the volume data is named twice"),
-        *(
-            ([one], "")
-            for one in [
-                {},
-                {"path": "data"},
-                {"path": "/"},
-                {"path": "/data/"},
-                {"path": "/da//ta"},
-                {"path": "/da:ta"},
-                {"path": "/data\n"},
-                {"path": "/" + "x" * 256},
-                {"name": "Data", "path": "/data"},
-                {"name": None, "path": "/data"},
-                {"path": "/data", "readOnly": "yes"},
-                {"path": "/data", "subPath": ".."},
-                {"path": "/data", "server": "192.0.2.7"},
-            ]
-        ),
-    ],
+    [*(([{"path": path}], "the system's own files") for path in CLOSED), *CASES["volumes"]],
 )
 @played
 async def test_what_no_volume_can_be_or_hides_the_system_or_another_is_refused(
