@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -109,54 +109,6 @@ async def refusal(port: int, content: bytes = b"") -> tuple[str, str]:
         return await problem(connection)
 
 
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        [],
-        [(b"GET /nothing HT", LIMIT)],
-        [(b"GET /nothing HTTP/1.1\r\nHost: x\r\n", LIMIT)],
-        # Not one deadline per byte.
-        [(b"G", 0.4 * LIMIT), (b"E", 0.4 * LIMIT), (b"T", 0.4 * LIMIT)],
-        # On a connection that was kept.
-        [(NOTHING, 0), (b"GET /not", LIMIT)],
-    ],
-    ids=["none", "a part of a line", "a part", "by and by", "the second"],
-)
-@in_set_loop
-async def test_headers_that_come_slowly_are_not_waited_for(
-    pieces: list[tuple[bytes, float]],
-) -> None:
-    clockwork = Clockwork()
-    async with (
-        listening(protocol=clockwork.protocol) as (_, port),
-        connected(port) as connection,
-    ):
-        await clockwork.pass_by(0 if pieces else LIMIT, after=b"")
-        for piece, seconds in pieces:
-            await send(connection, piece)
-            await clockwork.pass_by(seconds, after=piece)
-            if piece == NOTHING:
-                assert b"not-found" in await rest(connection, b"}")
-        assert (await problem(connection))[0] == "408 request-timeout"
-
-
-class Slow(FakeCluster):
-    """Takes three deadlines of a client for every answer."""
-
-    async def ask(self, call: str, work: Callable[[], Any]) -> Any:
-        ahead(3 * LIMIT)
-        await asyncio.sleep(0.01)
-        return await super().ask(call, work)
-
-
-@in_set_loop
-async def test_a_request_that_takes_long_to_answer_is_not_a_slow_client() -> None:
-    longer = {"kube_seconds": 100 * LIMIT}
-    async with listening(Slow(), options=longer, protocol=Clockwork().protocol) as (api, _):
-        api.client.timeout = None  # type: ignore[assignment]
-        assert (await api.post("acme")).status_code == 201
-
-
 def head(api: Api, length: int) -> bytes:
     lines = [
         "POST /v1/containers HTTP/1.1",
@@ -168,25 +120,80 @@ def head(api: Api, length: int) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
+HEAD = b"a good one"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [],
+        [(b"GET /nothing HT", LIMIT)],
+        [(b"GET /nothing HTTP/1.1\r\nHost: x\r\n", LIMIT)],
+        # Not one deadline per byte.
+        [(b"G", 0.4 * LIMIT), (b"E", 0.4 * LIMIT), (b"T", 0.4 * LIMIT)],
+        [(HEAD, 0), (b"{", 0.4 * LIMIT), (b'"', 0.4 * LIMIT), (b"i", 0.4 * LIMIT)],
+        # On a connection that was kept.
+        [(NOTHING, 0), (b"GET /not", LIMIT)],
+    ],
+    ids=["none", "a part of a line", "a part", "by and by", "the body", "the second"],
+)
 @in_set_loop
-async def test_a_body_that_comes_slowly_is_not_waited_for() -> None:
+async def test_what_comes_slowly_is_not_waited_for(pieces: list[tuple[bytes, float]]) -> None:
     clockwork = Clockwork()
     limit = {"body_seconds": LIMIT}
     async with (
         listening(options=limit, protocol=clockwork.protocol) as (api, port),
         connected(port) as connection,
     ):
-        await clockwork.pass_by(0, after=b"")
-        begin = head(api, 100)
-        await send(connection, begin)
-        await clockwork.pass_by(0, after=begin)
-        # Who it is has been found out, and the body is waited for.
-        await api.settle()
-        for piece in (b"{", b'"', b"i"):
-            await send(connection, piece)
-            await clockwork.pass_by(0.4 * LIMIT, after=piece)
+        await clockwork.pass_by(0 if pieces else LIMIT, after=b"")
+        for piece, seconds in pieces:
+            said = head(api, 100) if piece == HEAD else piece
+            await send(connection, said)
+            await clockwork.pass_by(seconds, after=said)
+            if piece == NOTHING:
+                assert b"not-found" in await rest(connection, b"}")
+            # Who it is has been found out, and the body is waited for.
+            await api.settle()
         assert (await problem(connection))[0] == "408 request-timeout"
         assert api.cluster.pods == []
+
+
+class Late(FakeCluster):
+    """Makes nothing before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.may = asyncio.Event(), asyncio.Event()
+
+    async def create(self, *args: Any) -> Any:
+        self.begun.set()
+        await self.may.wait()
+        return await super().create(*args)
+
+
+@in_set_loop
+async def test_a_request_that_takes_long_to_answer_is_not_a_slow_client() -> None:
+    cluster, longer = Late(), {"kube_seconds": 100 * LIMIT}
+    async with listening(cluster, options=longer, protocol=Clockwork().protocol) as (api, _):
+        api.client.timeout = None  # type: ignore[assignment]
+        asked = asyncio.create_task(api.post("acme"))
+        await cluster.begun.wait()
+        ahead(3 * LIMIT)
+        await asyncio.sleep(0.01)
+        cluster.may.set()
+        assert (await asked).status_code == 201
+
+
+@in_loop
+async def test_what_is_being_answered_when_the_server_stops_is_answered() -> None:
+    cluster = Late()
+    async with listening(cluster) as (api, _):
+        # What the server calls when it has begun to stop.
+        api.app.stop = cluster.may.set
+        asked = asyncio.create_task(api.post("acme"))
+        await cluster.begun.wait()
+        api.stop()
+        assert (await asked).json()["image"] == IMAGE
 
 
 @in_loop
@@ -518,30 +525,3 @@ async def test_a_certificate_that_was_renewed_is_shown_without_a_restart(tmp_pat
             # Browsers are told to come by HTTPS alone.
             assert answer.status_code == 200
             assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
-
-
-class Late(FakeCluster):
-    """Makes nothing before the server has begun to stop."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun, self.stopping = asyncio.Event(), asyncio.Event()
-
-    async def create(self, *args: Any) -> Any:
-        self.begun.set()
-        await self.stopping.wait()
-        return await super().create(*args)
-
-
-@in_loop
-async def test_what_is_being_answered_when_the_server_stops_is_answered() -> None:
-    cluster = Late()
-    async with listening(cluster) as (api, _):
-        # What the server calls when it has begun to stop.
-        api.app.stop = cluster.stopping.set
-        asked = asyncio.create_task(api.post("acme"))
-        await cluster.begun.wait()
-        api.stop()
-        answer = await asked
-    assert answer.status_code == 201
-    assert answer.json()["image"] == IMAGE

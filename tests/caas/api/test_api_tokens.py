@@ -47,13 +47,24 @@ def encoded(value: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
 
 
-@pytest.mark.parametrize("algorithm", ["ES256", "RS256", "EdDSA"])
+@pytest.mark.parametrize(
+    ("algorithm", "bits", "answer"),
+    [
+        ("ES256", 0, "200"),
+        ("RS256", 2048, "200"),
+        ("EdDSA", 0, "200"),
+        ("RS256", 1024, "401 unauthenticated"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
 @played
-async def test_a_good_token_opens_the_tenants_own(api: Api, algorithm: str) -> None:
-    api.issuer.add("two", algorithm)
+async def test_a_token_of_a_good_key_opens_the_tenants_own(
+    api: Api, algorithm: str, bits: int, answer: str
+) -> None:
+    api.issuer.add("two", algorithm, bits)
     api.issuer.clock.now += AGAIN_SECONDS
     for scheme in ("Bearer", "bearer"):
-        assert await tried(api, api.issuer.token("acme", kid="two"), scheme) == "200"
+        assert await tried(api, api.issuer.token("acme", kid="two"), scheme) == answer
 
 
 @pytest.mark.attack(
@@ -69,12 +80,6 @@ async def test_a_token_that_is_not_meant_is_refused(api: Api, claims: dict[str, 
     algorithm, key = api.issuer.private["one"]
     token = jwt.PyJWS().encode(json.dumps(said).encode(), key, algorithm, headers={"kid": "one"})
     assert await tried(api, token) == "401 unauthenticated"
-
-
-@pytest.mark.parametrize("tenant", [None, "", "../kube-system", "Acme", 7, ["acme"], "a" * 64])
-@played
-async def test_a_token_that_names_no_tenant_opens_nothing(api: Api, tenant: Any) -> None:
-    assert await tried(api, api.issuer.token(tenant)) == "403 no-tenancy"
 
 
 @played
@@ -267,13 +272,6 @@ async def test_the_configuration_of_another_issuer_is_not_believed(api: Api) -> 
 @playing(issuer=another_issuer(), jwksUrl=KEYS)
 async def test_a_stated_address_of_the_keys_needs_no_configuration(api: Api) -> None:
     assert await tried(api, api.issuer.token("acme")) == "200"
-
-
-@played
-async def test_a_short_rsa_key_signs_nothing(api: Api) -> None:
-    api.issuer.add("short", "RS256", bits=1024)
-    api.issuer.clock.now += AGAIN_SECONDS
-    assert await tried(api, api.issuer.token("acme", kid="short")) == "401 unauthenticated"
 
 
 @played
