@@ -12,7 +12,6 @@ from tests.providers import test_gpu_driver as drivers
 from tests.providers import test_prepared_hosts as prepared
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed
-from tests.providers.restarts import boots
 
 
 def test_a_driver_is_taken_over_without_a_restart_and_another_one_is_left_alone(
@@ -47,7 +46,7 @@ def test_a_machine_whose_gpus_are_not_passed_through_is_not_taken_over(
     with pytest.raises(StepFailed, match="the running kernel lacks intel_iommu=on"):
         provider.create(HostBootProvider, prepared.boot_inputs(bare, adopt=True))
     assert not bare.path("/etc/gpu-clusters").exists()
-    assert boots(bare) == 0
+    assert bare.boots() == 0
 
     ready.sudo("rm -r /etc/gpu-clusters")  # bound by other means
     made = provider.create(VfioBindingProvider, prepared.vfio_inputs(ready, adopt=True))

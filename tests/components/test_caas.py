@@ -4,9 +4,10 @@ from typing import Any
 
 import pulumi
 
+from components.caas.storage import TenantStorage
 from components.caas.tenancy import Tenant
 from gpuclusters.tenancy import isolation
-from gpuclusters.tenancy.model import Quota, TenancySpec
+from gpuclusters.tenancy.model import Mounter, Quota, TenancySpec, TenantVolume
 from tests.components.recorder import record
 
 
@@ -46,3 +47,22 @@ def test_the_kubeconfig_is_a_secret_wherever_it_goes() -> None:
     engine = record(declare)
     assert secret == [True]
     assert [r.name for r in engine.seen if "kubeconfig" in r.inputs] == ["acme-policy"]
+
+
+def test_a_tenant_is_told_its_claims() -> None:
+    told: list[Any] = []
+    volume = TenantVolume(
+        tenant="acme",
+        namespace="tenant-acme",
+        name="datasets",
+        server="10.30.0.17",
+        path="/export/acme",
+        size_gib=500,
+    )
+
+    def declare() -> object:
+        storage = TenantStorage("acme-storage", volumes=[volume], mounter=Mounter.KUBELET)
+        return pulumi.Output.from_input(storage.claims).apply(told.append)
+
+    record(declare)
+    assert told == [{"datasets": "tenant-acme.datasets"}]

@@ -20,7 +20,6 @@ from tests.fixtures.waiting import Waiting
 from tests.providers.answering import Answers
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import Resource
-from tests.providers.restarts import boots, restart
 
 SCRIPT = scripts.read("vfio/vfio_users.sh") + scripts.read("vfio/vfio_bind.sh")
 """What the unit runs at every boot."""
@@ -152,14 +151,14 @@ def test_a_run_after_an_interrupted_one_finds_what_is_done_and_puts_back_what_dr
     bare: SimulatedHost, boot: Resource
 ) -> None:
     """The machine has rebooted meanwhile: nothing is left to do, so nothing is rebooted."""
-    before = boots(bare)
+    before = bare.boots()
     made = boot.create()
-    assert boots(bare) - before <= 1
+    assert bare.boots() - before <= 1
     line = running(bare)
     assert "console=ttyS0,115200n8" in line, "what others have set is kept"
     assert set(boot.wanted["kernel_arguments"]) <= set(line.split())
     assert made["drift"] == []
-    before = boots(bare)
+    before = bare.boots()
     assert boot.create() == made
     assert bare.run("sysctl -n fs.inotify.max_user_instances").stdout == "8192\n"
 
@@ -170,7 +169,7 @@ def test_a_run_after_an_interrupted_one_finds_what_is_done_and_puts_back_what_dr
     assert drift == {("boot.file-missing", host_boot.LIMITS_FILE), ("boot.next-arguments",)}
     boot.update()
     assert boot.drift() == ""
-    assert boots(bare) == before, "the running kernel has everything"
+    assert bare.boots() == before, "the running kernel has everything"
 
 
 def test_functions_are_bound_by_address_and_ids_alone(
@@ -211,13 +210,13 @@ def test_neither_a_reboot_nor_a_release_while_a_vm_has_a_gpu(
 ) -> None:
     binding.create()
     bare.set_partition_in_use(3, "vm-acme")  # module 1, which is GPU, among others
-    before = boots(bare)
+    before = bare.boots()
     more = [*boot.wanted["kernel_arguments"], "nosmt"]
     boot.refused("create", "needs a reboot for nosmt, but processes 4203", kernel_arguments=more)
     assert "nosmt" not in bare.path(host_boot.GRUB_FILE).read_text()
     binding.refused("delete", "is in use")
     binding.refused("update", "is in use", functions=FUNCTIONS[1:])
-    assert (driver(bare, GPU), boots(bare)) == ("vfio-pci", before)
+    assert (driver(bare, GPU), bare.boots()) == ("vfio-pci", before)
     bare.set_partition_in_use(3, None)
 
 
@@ -251,7 +250,7 @@ def test_a_gpu_in_use_on_another_driver_is_never_taken(
         "sudo -n tee /etc/default/grub.d/99.cfg", stdin='GRUB_CMDLINE_LINUX="intel_iommu=on"\n'
     )
     host.sudo("update-grub")
-    restart(host)
+    host.reboot()
     assert driver(host, GPU) == "nouveau"
     host.inject(faults.DeviceHeld(address=GPU))
     for entry, said in (

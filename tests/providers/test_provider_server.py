@@ -1,15 +1,30 @@
-"""Our provider as an engine meets it: what it keeps of the configuration, and what it says of itself."""
+"""Our provider as an engine meets it: what it keeps of the configuration and of state; many steps at once."""
 
+import contextlib
+import threading
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
-from google.protobuf import struct_pb2
 from google.protobuf.json_format import MessageToDict
+from pulumi.dynamic import ResourceProvider
 from pulumi.runtime.proto import provider_pb2
 
-from tests.providers.provider_process import ProviderProcess, provider_process
+from gpuclusters.core import codes
+from gpuclusters.host.resource import HostFileProvider
+from gpuclusters.providers.resource import Resource
+from gpuclusters.providers.server import PROVIDERS
+from lab.hosts import faults
+from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.waiting import eventually
+from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import (
+    ProviderProcess,
+    StepFailed,
+    provider_process,
+    struct,
+)
 
 KEY = "ssh-private-key"
 
@@ -19,12 +34,6 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProviderProce
     stderr: Path = tmp_path_factory.mktemp("provider") / "err"
     with provider_process(stderr) as process:
         yield process
-
-
-def struct(values: dict[str, Any]) -> struct_pb2.Struct:
-    made = struct_pb2.Struct()
-    made.update(values)
-    return made
 
 
 def test_of_the_stacks_configuration_the_key_alone_is_kept(provider: ProviderProcess) -> None:
@@ -49,3 +58,63 @@ def test_another_key_is_taken_and_replaces_nothing(
     request = provider_pb2.DiffRequest(olds=struct(olds), news=struct(news))
     answer = provider.stub.DiffConfig(request)
     assert (answer.changes, list(answer.replaces)) == (changes, [])
+
+
+TYPES = {
+    "CdiSpec", "FabricPartitions", "FirstLogin", "FleetPreflight", "GcpMachine", "GcpQuota", "GpuDriver",
+    "GpuOperatorCrds", "GpuOperatorPreflight", "GpuReadiness", "HostBoot", "HostFile",
+    "MigLayout", "NodeMaintenance", "OnDemandTenancies", "PluginGate", "Preflight", "ProofRun",
+    "Rke2Node", "Rke2Tokens",
+    "RootlessHost", "ServiceVm", "SshHostKey", "TenancyPolicy", "TrainingProof", "UsernetesNode",
+    "VfioBinding",
+}  # fmt: skip
+
+
+def test_the_types_are_those_that_were_published() -> None:
+    assert set(PROVIDERS) == TYPES
+
+
+@pytest.mark.parametrize("name", sorted(PROVIDERS))
+def test_each_type_has_its_resource_and_its_provider(name: str) -> None:
+    path, _, kind = PROVIDERS[name].partition(":")
+    module = import_module(path)
+    resource = getattr(module, name)
+    assert issubclass(resource, Resource)
+    assert resource.type_token == f"gpu-clusters:gpu:{name}"
+    assert issubclass(getattr(module, kind), ResourceProvider)
+
+
+def test_codes_that_were_published_are_still_there() -> None:
+    published = Path(__file__).with_name("codes.txt").read_text().split()
+    assert not set(published) - set(codes.listed()), "codes are never renamed or taken away"
+
+
+HANGING = 6
+"""More than the four calls at a time that the SDK's own process would take."""
+
+
+def test_a_step_is_taken_while_others_hang(hosts: Hosts, start_provider: StartProvider) -> None:
+    well, *ill = hosts(1 + HANGING)
+    # None of them may give up while the others are waited for.
+    patience = {"GPU_CLUSTERS_SSH_COMMAND_TIMEOUT_SECONDS": "600"}
+    provider = start_provider(well, own=True, **patience)
+
+    def create(host: SimulatedHost) -> str:
+        file = {"path": "/etc/gpu-clusters/a", "content": "a"}
+        return provider.create(HostFileProvider, {"connection": host.connection, **file}).id
+
+    def hang(host: SimulatedHost) -> None:
+        with contextlib.suppress(StepFailed):  # the provider is killed in the end
+            create(host)
+
+    for host in ill:
+        host.inject(faults.Hang())
+    threads = [threading.Thread(target=hang, args=(host,)) for host in ill]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: all(host.journal("connection") for host in ill), "all steps have begun")
+    assert create(well) == f"{well.name}:/etc/gpu-clusters/a"
+    assert all(thread.is_alive() for thread in threads)
+    provider.kill()
+    for thread in threads:
+        thread.join()

@@ -17,7 +17,6 @@ from lab.hosts.usernetes.rootless import Engine, rootless_engine
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import Resource, StepFailed
-from tests.providers.restarts import restart
 
 FAULTS = yaml.safe_load(Path(__file__).with_name("rootless_faults.yaml").read_text())
 DOCKER, TOOLKIT = "29.7.2", "1.20.0"
@@ -122,7 +121,7 @@ def test_after_a_restart_the_gpus_are_back_and_follow_another_machine(
     prepared: SimulatedHost, kept: Resource
 ) -> None:
     before = engine(prepared)
-    restart(prepared)
+    prepared.reboot()
     back = engine(prepared)
     assert (back.running, back.cdi_devices) == (True, before.cdi_devices)
     assert kept.drift() == ""
@@ -130,7 +129,7 @@ def test_after_a_restart_the_gpus_are_back_and_follow_another_machine(
     # Made anew from its disk: other GPUs, and nobody ran anything of ours but the boot.
     prepared.inject(faults.GpusReplaced())
     assert "the CDI specification names other GPUs" in kept.drift()
-    restart(prepared)
+    prepared.reboot()
     assert kept.drift() == ""
     replaced = engine(prepared)
     assert not set(replaced.cdi_devices) & {d for d in before.cdi_devices if "=GPU-" in d}

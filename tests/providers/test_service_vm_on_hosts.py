@@ -16,7 +16,6 @@ from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import Resource
-from tests.providers.restarts import restart
 from tests.providers.test_fabric_partitions import GPUS
 from tests.providers.test_fabric_partitions import wanted as partitions
 from tests.providers.test_prepared_hosts import boot_inputs
@@ -246,7 +245,7 @@ def test_a_bare_machine_serves_once_it_is_prepared_and_again_after_its_reboot(
     made = vm.create()
     assert (made["state"], made["drift"]) == ("ready", [])
 
-    restart(host)
+    host.reboot()
     # The machine lets in before its service VM has booted.
     eventually(lambda: vm.look().outputs["state"] == "ready")
     live = vm.refresh().outputs

@@ -13,7 +13,6 @@ from lab.hosts import faults
 from lab.hosts.usernetes.usernetes_cluster import PUBLIC_IP, Clusters
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
-from tests.providers.restarts import restart
 from tests.providers.usernetes_kit import ACCOUNT, GPUS, Cluster, prepare, targets
 
 STATE = "/home/operator/.local/share/gpu-clusters/usernetes"
@@ -109,7 +108,7 @@ def test_a_cluster_lives_from_its_control_plane_to_its_end(
 def test_a_host_that_starts_again_keeps_its_gpus_and_its_place(standing: Cluster) -> None:
     worker = standing.hosts[1]
     node = standing.node(worker)
-    restart(worker)
+    worker.reboot()
     assert standing.runs(worker).running
     assert sorted(standing.runs(worker).gpus) == node.outputs["gpu_uuids"]
     assert node.drift() == ""
