@@ -20,7 +20,7 @@ def kubernetes_process(kube_api: KubeCluster) -> Iterator[Plugin]:
 @pytest.fixture
 def kubernetes(kubernetes_process: Plugin) -> Plugin:
     kubernetes_process.engine.messages.clear()
-    return Plugin(kubernetes_process.stub, kubernetes_process.engine)
+    return kubernetes_process.anew()
 
 
 @pytest.fixture(scope="session")
@@ -33,4 +33,4 @@ def command_process() -> Iterator[Plugin]:
 @pytest.fixture
 def command(command_process: Plugin) -> Plugin:
     command_process.engine.messages.clear()
-    return Plugin(command_process.stub, command_process.engine)
+    return command_process.anew()

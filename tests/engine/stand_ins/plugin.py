@@ -1,4 +1,4 @@
-"""A provider process under test, driven the way the engine drives it."""
+"""A provider process under test, driven by the engine's own client, with a state of its own."""
 
 from __future__ import annotations
 
@@ -15,34 +15,18 @@ from typing import Any
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import (
-    engine_pb2,
-    engine_pb2_grpc,
-    provider_pb2,
-    provider_pb2_grpc,
-    status_pb2,
-)
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
 
+from engine import urn as urns
+from engine.answers import Checked, Comparison, ProviderError
+from engine.diff import Changes, Diff
 from engine.leash import Leash
-from engine.stand_ins.values import Properties, decode, plain_properties
-from engine.wire import marshal
+from engine.plugins import PluginProcess
+from engine.provider import Provider
+from engine.state import ResourceState
+from engine.values import Values, reveal_all
 
 ROOT = Path(__file__).resolve().parents[3]
-KINDS = provider_pb2.PropertyDiff.Kind
-
-
-class StepError(Exception):
-    """What a call answered instead of a result; `detail` is the partial state, if there is one."""
-
-    def __init__(self, error: grpc.RpcError) -> None:
-        super().__init__(error.details())
-        self.code = error.code()
-        self.detail: provider_pb2.ErrorResourceInitFailed | None = None
-        for key, value in error.trailing_metadata() or ():
-            if key == "grpc-status-details-bin":
-                status = status_pb2.Status.FromString(value)
-                self.detail = provider_pb2.ErrorResourceInitFailed()
-                status.details[0].Unpack(self.detail)
 
 
 class RecordingEngine(engine_pb2_grpc.EngineServicer):
@@ -56,11 +40,8 @@ class RecordingEngine(engine_pb2_grpc.EngineServicer):
         return empty_pb2.Empty()
 
     def texts(self, severity: str = "") -> list[str]:
-        return [
-            m.message
-            for m in list(self.messages)
-            if not severity or m.severity == engine_pb2.LogSeverity.Value(severity)
-        ]
+        wanted = severity and engine_pb2.LogSeverity.Value(severity)
+        return [m.message for m in list(self.messages) if wanted in ("", m.severity)]
 
 
 @dataclass
@@ -76,122 +57,81 @@ class State:
     """One resource as the engine's state has it."""
 
     id: str
-    inputs: Properties
-    outputs: Properties
+    inputs: Values
+    outputs: Values
 
 
+@dataclass
 class Plugin:
-    """A configured provider process, with a state of its own so that steps follow each other."""
+    """A provider process and what was made with it, so that steps follow each other."""
 
-    def __init__(
-        self, stub: provider_pb2_grpc.ResourceProviderStub, engine: RecordingEngine
-    ) -> None:
-        self.stub = stub
-        self.engine = engine
-        self.state: dict[str, State] = {}
-        self.pid = 0
-        self.let_go: Callable[[], None]
-        """Does what the engine's death does."""
+    provider: Provider
+    engine: RecordingEngine
+    pid: int = 0
+    let_go: Callable[[], None] = print
+    """Does what the engine's death does."""
+    state: dict[str, State] = field(default_factory=dict)
 
-    def call(self, method: str, request: Any) -> Any:
-        try:
-            return getattr(self.stub, method)(request, timeout=280)
-        except grpc.RpcError as error:
-            raise StepError(error) from None
+    def anew(self) -> Plugin:
+        """The same process for another test."""
+        return Plugin(self.provider, self.engine)
 
     def configure(self, **options: Any) -> list[tuple[str, str]]:
         """Check and apply the provider's options; the failures, if any."""
-        args = marshal(options)
-        checked = self.call("CheckConfig", provider_pb2.CheckRequest(news=args))
-        failures = [(f.property, f.reason) for f in checked.failures]
-        if not failures:
-            request = provider_pb2.ConfigureRequest(
-                args=args, acceptSecrets=True, urn="urn:provider"
-            )
-            answer = self.call("Configure", request)
-            assert answer.supportsPreview
-        return failures
+        subject = _subject(urn("pulumi:providers:it", "it"))
+        checked = self.provider.check_config(subject, {}, options)
+        if not checked.failures:
+            self.provider.configure(subject, "", options, {})
+            assert self.provider.supports_preview
+        return [(f.property, f.reason) for f in checked.failures]
 
-    def _checked(self, urn: str, inputs: Mapping[str, Any], olds: Mapping[str, Any]) -> Any:
-        request = provider_pb2.CheckRequest(urn=urn, olds=marshal(olds), news=marshal(inputs))
-        return self.call("Check", request)
+    def _checked(self, urn: str, inputs: Mapping[str, Any], olds: Mapping[str, Any]) -> Checked:
+        return self.provider.check(_subject(urn), dict(olds), dict(inputs), seed=b"")
 
-    def check(
-        self, urn: str, inputs: Mapping[str, Any], olds: Mapping[str, Any] = {}
-    ) -> Properties:
-        answer = self._checked(urn, inputs, olds)
-        assert not answer.failures, answer.failures
-        return decode(answer.inputs)
+    def check(self, urn: str, inputs: Mapping[str, Any], olds: Mapping[str, Any] = {}) -> Values:
+        checked = self._checked(urn, inputs, olds)
+        assert not checked.failures, checked.failures
+        return checked.inputs
 
     def failures(self, urn: str, inputs: Mapping[str, Any]) -> dict[str, str]:
         return {f.property: f.reason for f in self._checked(urn, inputs, {}).failures}
 
-    def _known(self, urn: str, outputs: str = "olds") -> dict[str, Any]:
-        """What a request says of a resource; its outputs go by different names."""
+    def _compared(self, urn: str, news: Mapping[str, Any], *ignored: str) -> Comparison:
         old = self.state[urn]
-        known = {"urn": urn, "id": old.id, "old_inputs": marshal(old.inputs)}
-        return {**known, outputs: marshal(old.outputs)}
-
-    def diff(self, urn: str, news: Mapping[str, Any], ignore: tuple[str, ...] = ()) -> Any:
-        request = provider_pb2.DiffRequest(
-            **self._known(urn), news=marshal(news), ignoreChanges=list(ignore)
-        )
-        return self.call("Diff", request)
+        return Comparison(_subject(urn), old.id, old.inputs, old.outputs, dict(news), ignored)
 
     def changes(self, urn: str, news: Mapping[str, Any]) -> dict[str, str]:
-        return _kinds(self.diff(urn, news))
+        return _kinds(self.provider.diff(self._compared(urn, news)))
 
     def create(
         self, urn: str, inputs: Mapping[str, Any], *, preview: bool = False, timeout: float = 0
     ) -> State:
-        request = provider_pb2.CreateRequest(
-            urn=urn, properties=marshal(inputs), preview=preview, timeout=timeout
-        )
-        answer = self.call("Create", request)
-        state = State(answer.id, dict(inputs), decode(answer.properties))
-        if not preview:
-            self.state[urn] = state
-        return state
+        made = self.provider.create(_subject(urn), dict(inputs), timeout=timeout, preview=preview)
+        return self._kept(urn, State(made[0], dict(inputs), made[1]), preview)
 
     def update(
-        self,
-        urn: str,
-        inputs: Mapping[str, Any],
-        *,
-        preview: bool = False,
-        timeout: float = 0,
-        ignore: tuple[str, ...] = (),
+        self, urn: str, inputs: Mapping[str, Any], *ignored: str, preview: bool = False
     ) -> State:
-        request = provider_pb2.UpdateRequest(
-            **self._known(urn),
-            news=marshal(inputs),
-            preview=preview,
-            timeout=timeout,
-            ignoreChanges=list(ignore),
-        )
-        answer = self.call("Update", request)
-        state = State(self.state[urn].id, dict(inputs), decode(answer.properties))
+        wanted = self._compared(urn, inputs, *ignored)
+        outputs = self.provider.update(wanted, timeout=0, preview=preview)
+        return self._kept(urn, State(wanted.id, dict(inputs), outputs), preview)
+
+    def _kept(self, urn: str, state: State, preview: bool) -> State:
         if not preview:
             self.state[urn] = state
         return state
 
     def delete(self, urn: str, *, timeout: float = 0) -> None:
-        known = self._known(urn, "properties")
-        self.call("Delete", provider_pb2.DeleteRequest(**known, timeout=timeout))
+        old = self.state[urn]
+        kept = {"inputs": old.inputs, "outputs": old.outputs}
+        self.provider.delete(_subject(urn), old.id, **kept, timeout=timeout)
         del self.state[urn]
 
     def read(self, urn: str, id: str = "") -> State | None:
         """Refresh the resource, or with an id import it."""
-        request = provider_pb2.ReadRequest(urn=urn, id=id)
-        if not id:
-            old = self.state[urn]
-            request = provider_pb2.ReadRequest(
-                urn=urn, id=old.id, properties=marshal(old.outputs), inputs=marshal(old.inputs)
-            )
-        answer = self.call("Read", request)
-        if not answer.id:
-            return None
-        return State(answer.id, decode(answer.inputs), decode(answer.properties))
+        old = State(id, {}, {}) if id else self.state[urn]
+        found = self.provider.read(_subject(urn), old.id, old.inputs, old.outputs)
+        return State(found.id, found.inputs or {}, found.outputs or {}) if found.id else None
 
     def refresh(self, urn: str) -> dict[str, str]:
         """Take the live state over, as `refresh` does; what it shows as changed."""
@@ -208,31 +148,34 @@ class Plugin:
             self.create(urn, self.check(urn, inputs))
             return Step("create")
         checked = self.check(urn, inputs, old.inputs)
-        answer = self.diff(urn, checked)
-        diff = _kinds(answer)
-        if answer.changes == provider_pb2.DiffResponse.DIFF_NONE:
+        diff = self.provider.diff(self._compared(urn, checked))
+        if diff.changes is Changes.NONE:
             return Step("same")
-        if not answer.replaces:
+        if not diff.replace_keys:
             self.update(urn, checked)
-            return Step("update", diff)
+            return Step("update", _kinds(diff))
         fresh = self.check(urn, inputs)
-        if answer.deleteBeforeReplace:
+        if diff.delete_before_replace:
             self.delete(urn)
             self.create(urn, fresh)
-            return Step("replace-delete-first", diff)
-        self.create(urn, fresh)
-        replaced, self.state[urn] = self.state[urn], old
+            return Step("replace-delete-first", _kinds(diff))
+        made = self.create(urn, fresh)
+        self.state[urn] = old
         self.delete(urn)
-        self.state[urn] = replaced
-        return Step("replace", diff)
+        self.state[urn] = made
+        return Step("replace", _kinds(diff))
 
-    def outputs(self, urn: str) -> Properties:
+    def outputs(self, urn: str) -> dict[str, Any]:
         """Recorded outputs, secrets uncovered."""
-        return plain_properties(self.state[urn].outputs)
+        return reveal_all(self.state[urn].outputs)
 
 
-def _kinds(answer: Any) -> dict[str, str]:
-    return {path: KINDS.Name(change.kind) for path, change in answer.detailedDiff.items()}
+def _kinds(diff: Diff) -> dict[str, str]:
+    return {path: change.kind for path, change in (diff.detailed or {}).items()}
+
+
+def _subject(urn: str) -> ResourceState:
+    return ResourceState(urn, urns.type_of(urn), custom=True)
 
 
 @contextmanager
@@ -249,22 +192,16 @@ def running(package: str, **environment: str) -> Iterator[Plugin]:
         pass_fds=(leash.end,),
         cwd=ROOT,
         stdout=subprocess.PIPE,
-        text=True,
+        stderr=subprocess.PIPE,
         env={**os.environ, **environment},
+        start_new_session=True,
     )
     leash.handed_over()
+    provider = Provider(PluginProcess(package, process, leash, print))
     try:
-        assert process.stdout is not None
-        port = int(process.stdout.readline())
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            plugin = Plugin(provider_pb2_grpc.ResourceProviderStub(channel), engine)
-            plugin.pid = process.pid
-            plugin.let_go = leash.let_go
-            yield plugin
+        yield Plugin(provider, engine, process.pid, leash.let_go)
     finally:
-        process.kill()
-        process.wait()
-        leash.let_go()
+        provider.close()
         server.stop(0)
 
 
@@ -275,7 +212,7 @@ def in_background(action: Any) -> tuple[threading.Thread, list[Any]]:
     def run() -> None:
         try:
             results.append(action())
-        except StepError as error:
+        except ProviderError as error:
             results.append(error)
 
     thread = threading.Thread(target=run)
@@ -285,3 +222,14 @@ def in_background(action: Any) -> tuple[threading.Thread, list[Any]]:
 
 def urn(token: str, name: str) -> str:
     return f"urn:pulumi:test::project::{token}::{name}"
+
+
+def kubeconfig(server: str = "https://a:6443", **user: object) -> str:
+    return str(
+        {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "users": [{"name": "u", "user": user or {"token": "t"}}],
+        }
+    )

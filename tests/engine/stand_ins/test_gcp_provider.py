@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from engine.answers import ProviderError
 from engine.stand_ins.gcp.kinds import table
 from engine.values import UNKNOWN
 from tests.engine.processkit import Engine
-from tests.engine.stand_ins.plugin import Plugin, State, StepError, running
+from tests.engine.stand_ins.plugin import Plugin, State, running
 from tests.engine.warmkit import Warm
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,7 +39,7 @@ def gcp_process() -> Iterator[Plugin]:
 
 @pytest.fixture
 def gcp(gcp_process: Plugin) -> Plugin:
-    return Plugin(gcp_process.stub, gcp_process.engine)
+    return gcp_process.anew()
 
 
 def test_inputs_become_outputs_and_what_only_google_knows_is_unknown(gcp: Plugin) -> None:
@@ -91,16 +93,12 @@ def test_an_option_that_does_not_exist_is_refused() -> None:
 
 
 def test_changes_are_compared_with_the_state_that_the_real_one_made(gcp: Plugin) -> None:
-    live = {
-        **RULE,
-        "network": "https://www.googleapis.com/x/lab",
-        "selfLink": "x",
-        "priority": 1000,
-    }
+    link = "https://www.googleapis.com/x/lab"
+    live = {**RULE, "network": link, "selfLink": "x", "priority": 1000}
     gcp.state[FIREWALL] = State("projects/p/global/firewalls/lab-ssh", RULE, live)
     assert gcp.changes(FIREWALL, RULE) == {}
-    assert gcp.changes(FIREWALL, {**RULE, "disabled": True}) == {"disabled": "ADD"}
-    assert gcp.changes(FIREWALL, {**RULE, "direction": "EGRESS"}) == {"direction": "UPDATE_REPLACE"}
+    assert gcp.changes(FIREWALL, {**RULE, "disabled": True}) == {"disabled": "add"}
+    assert gcp.changes(FIREWALL, {**RULE, "direction": "EGRESS"}) == {"direction": "update-replace"}
     previewed = gcp.update(FIREWALL, {**RULE, "disabled": True}, preview=True)
     assert previewed.outputs["selfLink"] == "x"
 
@@ -111,9 +109,9 @@ def test_a_pool_is_made_anew_for_other_gpus_and_not_for_a_larger_disk(gcp: Plugi
         return {"cluster": "c", "nodeConfig": {"diskSizeGb": size, "guestAccelerators": cards}}
 
     gcp.state[POOL] = State("projects/p/locations/z/clusters/c/nodePools/a", pool(100, 1), {})
-    assert gcp.changes(POOL, pool(200, 1)) == {"nodeConfig.diskSizeGb": "UPDATE"}
+    assert gcp.changes(POOL, pool(200, 1)) == {"nodeConfig.diskSizeGb": "update"}
     (change,) = gcp.changes(POOL, pool(100, 2)).values()
-    assert change == "UPDATE_REPLACE"
+    assert change == "update-replace"
 
 
 @pytest.mark.parametrize("verb", ["create", "update", "delete", "read"])
@@ -125,7 +123,9 @@ def test_it_makes_and_changes_nothing(gcp: Plugin, verb: str) -> None:
         "delete": lambda: gcp.delete(FIREWALL),
         "read": lambda: gcp.read(FIREWALL),
     }
-    with pytest.raises(StepError, match="the gcp stand-in previews only and does not") as refused:
+    with pytest.raises(
+        ProviderError, match="the gcp stand-in previews only and does not"
+    ) as refused:
         steps[verb]()
     assert "install the Pulumi CLI" in str(refused.value)
 
@@ -160,39 +160,7 @@ def _properties(kind: type) -> dict[str, str]:
     return found
 
 
-PROGRAM = """
-import sys
-sys.path.insert(0, {root!r})
-import pulumi, yaml
-from gpuclusters.config.gcp import GcpHosts
-from gpuclusters.gcp import firewall_rules
-from gpuclusters.usernetes.addresses import Ports
-from stacks.hosts import declare
-hosts = GcpHosts.model_validate(yaml.safe_load(open("hosts.yaml")))
-rules = firewall_rules.usernetes(Ports())
-made = declare(hosts, {{}}, cluster="v100", between_nodes=rules).made
-pulumi.export("machines", sorted(made))
-"""
-HOSTS = {
-    "source": "gcp",
-    "project": "my-project",
-    "zones": ["us-central1-a", "us-central1-b"],
-    "authorized-keys": [
-        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
-    ],
-    "image": {"source": "image", "name": "ubuntu-2404-noble-amd64-v20260812"},
-    "network": {"source": "own", "cidr": "10.10.0.0/18"},
-    "access": {"source": "iap"},
-    "groups": [
-        {
-            "name": "gpus",
-            "role": "worker",
-            "machines": ["gpu-1"],
-            "machine-type": "n1-standard-8",
-            "gpu": {"product": "v100-sxm2-16gb", "count": 1},
-        }
-    ],
-}
+STORY = yaml.safe_load(Path(__file__).with_name("gcp.yaml").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -202,8 +170,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Iterator[Eng
     plugin = {"name": "gpu-clusters", "path": str(ROOT / "gpuclusters/providers")}
     project = {"name": "proc", "runtime": "python", "plugins": {"providers": [plugin]}}
     (made.folder / "Pulumi.yaml").write_text(json.dumps(project))
-    made.program(PROGRAM.format(root=str(ROOT)))
-    (made.folder / "hosts.yaml").write_text(json.dumps(HOSTS))
+    made.program(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{STORY['program']}")
+    (made.folder / "hosts.yaml").write_text(json.dumps(STORY["hosts"]))
     # Nobody's credentials, and no machine of Google's around us.
     for variable in [name for name in made.env if name.startswith("GOOGLE_")]:
         del made.env[variable]
@@ -217,25 +185,7 @@ def test_a_stack_on_google_cloud_is_previewed_without_an_account(engine: Engine)
     said = engine.run("preview", "--json", "--stack", "dev")
     steps = json.JSONDecoder().raw_decode(said, said.index("{"))[0]["steps"]
     found = sorted(step["urn"].split("::", 2)[2].rpartition("$")[2] for step in steps)
-    assert found == [
-        "gcp:compute/firewall:Firewall::v100-nodes",
-        "gcp:compute/firewall:Firewall::v100-ssh",
-        "gcp:compute/network:Network::v100-network",
-        "gcp:compute/router:Router::v100-router",
-        "gcp:compute/routerNat:RouterNat::v100-nat",
-        "gcp:compute/subnetwork:Subnetwork::v100-subnet",
-        "gcp:projects/iAMMember:IAMMember::v100-logging-logWriter",
-        "gcp:projects/iAMMember:IAMMember::v100-monitoring-metricWriter",
-        "gcp:serviceaccount/account:Account::v100-account",
-        "gpu-clusters:gcp:GcpPool::v100",
-        "gpu-clusters:gcp:GpuMachine::gpu-1",
-        "gpu-clusters:gpu:FirstLogin::gpu-1-login",
-        "gpu-clusters:gpu:GcpMachine::gpu-1-machine",
-        "gpu-clusters:gpu:GcpQuota::v100-quota",
-        "gpu-clusters:gpu:SshHostKey::gpu-1-host-key",
-        "pulumi:providers:gcp::google-cloud",
-        "pulumi:pulumi:Stack::proc-dev",
-    ]
+    assert found == STORY["created"]
     assert {step["op"] for step in steps} == {"create"}
     assert "0.0.0.0/0" not in said
     assert "PRIVATE KEY" not in said

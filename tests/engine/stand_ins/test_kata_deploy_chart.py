@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from engine.answers import ProviderError
 from gpuclusters.boot.guest_profile import BootProfile, Guest
 from gpuclusters.kata import model as kata_model
 from gpuclusters.kata.model import KATA_LABEL, DeploymentMode, Installation, Shim, ShimConfiguration
-from tests.engine.stand_ins.plugin import Plugin, StepError, urn
+from tests.engine.stand_ins.plugin import Plugin, urn
 from tests.fixtures.waiting import eventually
 
 CHART = Path(__file__).resolve().parents[3] / "lab" / "charts" / "kata-deploy"
@@ -64,7 +65,7 @@ def test_a_release_is_ready_when_kata_is_on_its_node_and_gone_when_it_is_not(
     changed = kubernetes.changes(RELEASE, {**inputs, "values": other})
     # By this path the component has the release replaced.
     assert f"values.{kata_model.IMMUTABLE[0]}" in changed
-    with pytest.raises(StepError, match="deploymentMode is immutable for an existing release"):
+    with pytest.raises(ProviderError, match="deploymentMode is immutable for an existing release"):
         kubernetes.up(RELEASE, {**inputs, "values": other})
 
     kubernetes.delete(RELEASE)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 
 import pytest
+import yaml
 
 from engine.answers import ProviderError
 from engine.stand_ins.calls import Call, Kind, Resource
-from engine.stand_ins.kubernetes import checking, kubeconfig, options
+from engine.stand_ins.kubernetes import checking, options
 from engine.stand_ins.kubernetes.diffing import Comparison, diff
+from engine.stand_ins.kubernetes.kubeconfig import find, load
 from engine.stand_ins.kubernetes.objects import (
     checkpoint,
-    kind_of_token,
-    parse_identifier,
     prune,
-    to_object,
 )
+from engine.stand_ins.kubernetes.release_spec import flags, refusals
+from engine.stand_ins.kubernetes.releases import resource_names
 from engine.stand_ins.kubernetes.replacement import Mutability
 from engine.stand_ins.kubernetes.resources import refreshed_inputs
 from engine.values import UNKNOWN, Secret
-from tests.engine.stand_ins.plugin import urn
+from tests.engine.stand_ins.plugin import kubeconfig, urn
 
 
 def b64(text: str) -> str:
@@ -49,20 +51,6 @@ def config_map(data: dict, name: str = "x", **annotations: str) -> dict:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-@pytest.mark.parametrize(
-    ("token", "expected"),
-    [
-        ("kubernetes:core/v1:Namespace", ("v1", "Namespace")),
-        ("kubernetes:cilium.io/v2:CiliumNetworkPolicy", ("cilium.io/v2", "CiliumNetworkPolicy")),
-    ],
-)
-def test_a_type_token_names_version_and_kind_and_an_id_the_namespace(token, expected) -> None:
-    kind = kind_of_token(token)
-    assert (kind.api_version, kind.kind) == expected
-    assert parse_identifier("ns/x") == ("ns", "x")
-    assert parse_identifier("x") == ("", "x")
-
-
 def test_what_the_server_adds_is_left_out_of_a_comparison() -> None:
     live = {
         "a": 1,
@@ -76,13 +64,6 @@ def test_what_the_server_adds_is_left_out_of_a_comparison() -> None:
     named = [{"name": "b", "v": 2}, {"name": "a", "v": 1}]
     shape = [{"name": "a", "v": 0}, {"name": "b", "v": 0}]
     assert prune(named, shape) == [{"name": "a", "v": 1}, {"name": "b", "v": 2}]
-
-
-def test_schemas_get_the_dashes_that_python_cannot_spell_and_give_them_back() -> None:
-    obj = to_object({"kind": "X", "spec": {"x_kubernetes_preserve_unknown_fields": True}})
-    assert obj["spec"] == {"x-kubernetes-preserve-unknown-fields": True}
-    outputs = checkpoint(obj, obj, {}, manager="m", api_version="v1")
-    assert outputs["spec"] == {"x_kubernetes_preserve_unknown_fields": True}
 
 
 def test_the_data_of_a_secret_is_secret_whatever_the_program_says() -> None:
@@ -107,27 +88,36 @@ def test_a_name_is_made_up_once_and_then_kept() -> None:
     assert check(token, {"metadata": unknown}).inputs["metadata"] == unknown
 
 
-@pytest.mark.parametrize(
-    ("token", "news", "word"),
-    [
-        ("kubernetes:core/v1:NamespacePatch", {"kind": "Namespace"}, "metadata.name"),
-        ("kubernetes:core/v1:ConfigMapList", {"kind": "ConfigMapList", "items": []}, "one by one"),
-        ("kubernetes:core/v1:Pod", {"metadata": {"generateName": "x"}}, "generateName"),
-        (
-            "kubernetes:core/v1:Pod",
-            {"metadata": {"name": "x", "annotations": {"pulumi.com/replaceUnready": "true"}}},
-            "replaceUnready",
-        ),
-        (
-            "kubernetes:core/v1:Pod",
-            {"metadata": {"name": "x", "annotations": {"pulumi.com/waitFor": "jsonpath={.a}"}}},
-            "waitFor",
-        ),
-    ],
-)
-def test_what_the_stand_in_cannot_do_is_refused_by_name(token, news, word) -> None:
-    (failure,) = check(token, news).failures
-    assert word in failure.reason
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text())
+
+
+@pytest.mark.parametrize(("said", "kind", "news"), REFUSED["kubernetes"])
+def test_what_the_stand_in_cannot_do_is_refused_by_name(said, kind, news) -> None:
+    (failure,) = check(f"kubernetes:core/v1:{kind}", news).failures
+    assert said in failure.reason
+
+
+@pytest.mark.parametrize(("said", "given"), REFUSED["options"])
+def test_provider_options_that_cannot_be_followed_are_refused_by_name(said, given) -> None:
+    (failure,) = options.check(given).failures
+    assert said in failure.reason
+
+
+@pytest.mark.parametrize(("said", "given"), REFUSED["releases"])
+def test_options_of_releases_that_cannot_be_followed_are_refused_by_name(said, given) -> None:
+    (failure,) = refusals({"chart": "x", **given})
+    assert said in failure.reason
+
+
+def test_what_is_asked_of_helm() -> None:
+    assert not refusals({"chart": "x", "lint": False, "postrender": "", "compat": "true"})
+    spec = {"maxHistory": 3, "skipCrds": True}
+    assert flags("install", spec) == ["--skip-crds", "--wait", "--timeout", "300s"]
+    # The history is limited at an upgrade only.
+    upgrade = ["--skip-crds", "--history-max", "3", "--wait", "--timeout", "7s"]
+    assert flags("upgrade", {**spec, "timeout": 7}) == upgrade
+    documents = [f"kind: A\napiVersion: v1\nmetadata: {{name: {name}}}\n" for name in "yx"]
+    assert resource_names("---\n".join(documents)) == {"A/v1": ["x", "y"]}
 
 
 OLD = config_map({"a": "1"})
@@ -189,71 +179,44 @@ def test_after_a_refresh_a_secret_keeps_the_texts_that_still_hold() -> None:
     }
 
 
-def config(server: str = "https://a:6443", user: dict | None = None, name: str = "c") -> str:
-    return str(
-        {
-            "current-context": name,
-            "contexts": [{"name": name, "context": {"cluster": name, "user": "u"}}],
-            "clusters": [{"name": name, "cluster": {"server": server}}],
-            "users": [{"name": "u", "user": user or {"token": "t"}}],
-        }
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "word"),
     [
         ("a: [", "not YAML"),
         ("just text", "not a mapping"),
         ("current-context: nope\ncontexts: [{name: c}]", "no context 'nope'; it has: c"),
-        (config(server=""), "no server address"),
-        (config(user={"exec": {"command": "x"}}), "'exec'"),
-        (config(user={"client-certificate-data": "?", "client-key-data": "?"}), "not base64"),
-        (config(user={"tokenFile": "/nowhere/token"}), "/nowhere/token"),
+        (kubeconfig(""), "no server address"),
+        (kubeconfig(exec={"command": "x"}), "'exec'"),
+        (
+            kubeconfig(**{"client-certificate-data": "?", "client-key-data": "?"}),
+            "not base64",
+        ),
+        (kubeconfig(tokenFile="/nowhere/token"), "/nowhere/token"),
     ],
 )
 def test_a_kubeconfig_that_cannot_be_used_is_refused_with_the_reason(text, word) -> None:
     with pytest.raises(ProviderError, match=word.replace("(", r"\(")):
-        kubeconfig.load(text)
+        load(text)
 
 
 def test_a_kubeconfig_gives_address_and_credentials_and_is_named_if_it_is_not_there(
     tmp_path, monkeypatch
 ) -> None:
-    cluster = kubeconfig.load(config())
+    cluster = load(kubeconfig())
     assert cluster.server == "https://a:6443"
     assert cluster.headers == {"Authorization": "Bearer t"}
     assert cluster.namespace == "default"
     with pytest.raises(ProviderError, match="missing"):
-        kubeconfig.find(str(tmp_path / "missing"))
+        find(str(tmp_path / "missing"))
     monkeypatch.setenv("KUBECONFIG", "/a:/b")
     with pytest.raises(ProviderError, match="2 files"):
-        kubeconfig.find("")
-
-
-@pytest.mark.parametrize(
-    ("given", "word"),
-    [
-        ({"renderYamlToDirectory": "/x"}, "renderYamlToDirectory"),
-        ({"context": "other"}, "context is not supported"),
-        ({"namespace": "n"}, "namespace is not supported"),
-        ({"skipUpdateUnreachable": True}, "skipUpdateUnreachable is not supported"),
-        ({"kubeClientSettings": '{"qps":5}'}, "kubeClientSettings"),
-        ({"enableServerSideApply": "false"}, "server-side apply only"),
-        ({"enableServerSideApply": False}, "server-side apply only"),
-        ({"deleteUnreachable": "maybe"}, "true or false"),
-        ({"nonsense": 1}, "not a provider option"),
-    ],
-)
-def test_provider_options_that_cannot_be_followed_are_refused_by_name(given, word) -> None:
-    (failure,) = options.check(given).failures
-    assert word in failure.reason
+        find("")
 
 
 def test_a_variable_that_is_not_followed_is_refused_by_name(monkeypatch) -> None:
     monkeypatch.setenv("PULUMI_K8S_ENABLE_PATCH_FORCE", "false")
     monkeypatch.setenv("PULUMI_K8S_DELETE_UNREACHABLE", "true")
-    given = {"kubeconfig": Secret(config()), "enableServerSideApply": "true"}
+    given = {"kubeconfig": Secret(kubeconfig()), "enableServerSideApply": "true"}
     assert not options.check({**given, "deleteUnreachable": True}).failures
     assert options.parse({"deleteUnreachable": True}).delete_unreachable
     monkeypatch.setenv("PULUMI_K8S_ENABLE_PATCH_FORCE", "true")
@@ -261,14 +224,14 @@ def test_a_variable_that_is_not_followed_is_refused_by_name(monkeypatch) -> None
     assert "PULUMI_K8S_ENABLE_PATCH_FORCE is set" in failure.reason
 
 
-BEFORE = {"kubeconfig": config()}
-ELSEWHERE = {"kubeconfig": config("https://b")}
+BEFORE = {"kubeconfig": kubeconfig()}
+ELSEWHERE = {"kubeconfig": kubeconfig("https://b")}
 
 
 @pytest.mark.parametrize(
     ("old", "new", "replaces"),
     [
-        (BEFORE, {"kubeconfig": config(user={"token": "new"})}, []),
+        (BEFORE, {"kubeconfig": kubeconfig(token="new")}, []),
         (BEFORE, ELSEWHERE, ["kubeconfig"]),
         (BEFORE, {"kubeconfig": UNKNOWN}, ["kubeconfig"]),
         ({**BEFORE, "clusterIdentifier": "a"}, {**ELSEWHERE, "clusterIdentifier": "a"}, []),
