@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from engine import secrets
+from tests.engine.diskkit import manager
 from tests.engine.warmkit import Warm, warm_engine
 
 
@@ -14,3 +16,14 @@ def warm() -> Iterator[Warm]:
     """Commands of the engine that start quickly; for tests that are not about how it starts."""
     with warm_engine() as made:
         yield made
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Keys are derived in no time."""
+    monkeypatch.setattr(secrets, "ITERATIONS", 1)
+    for cache in (secrets._derive, manager):
+        cache.cache_clear()
+    yield
+    secrets._derive.cache_clear()
+    manager.cache_clear()

@@ -7,6 +7,8 @@ import dataclasses
 import functools
 from pathlib import Path
 
+import pytest
+
 from engine import secrets
 from engine.backend import checkpoints
 from engine.backend.filebackend import FileBackend
@@ -71,3 +73,8 @@ class DiskStack(Stack):
     @property
     def state(self) -> Path:
         return self.backend.bucket.path(DEV.checkpoint)
+
+
+@pytest.fixture
+def stack(tmp_path: Path, quick: None) -> DiskStack:
+    return DiskStack(tmp_path)

@@ -8,16 +8,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
+import yaml
 
 from engine.backend import checkpoints
 from engine.backend.filebackend import FileBackend
 from engine.backend.layout import StackReference
 from engine.secrets import SecretsManager
+from tests.engine.warmkit import Warm
 from tests.fixtures.keys import quick_keys
+from tests.fixtures.waiting import eventually
 
 DEV = StackReference("proc", "dev")
 
@@ -28,40 +32,7 @@ COLD = (sys.executable, "-m", "engine")
 ODDITY = Path(__file__).with_name("oddity")
 """A folder for PATH with a plugin that answers nonsense."""
 
-PROVIDER = """\
-import os, pathlib, stat, subprocess, time
-import pulumi
-from pulumi.dynamic import CreateResult, Resource, ResourceProvider
-
-WORLD = pathlib.Path(os.environ["WORLD"])
-
-class Provider(ResourceProvider):
-    serialize_as_secret_always = False
-    def create(self, props):
-        (WORLD / "created").write_text(str(os.getpid()))
-        if props["what"] == "die":
-            os._exit(3)
-        if props["what"] == "die slowly":
-            nothing = os.open(os.devnull, os.O_RDWR)
-            for number in os.listdir("/proc/self/fd"):
-                if os.path.exists(f"/proc/self/fd/{number}") and stat.S_ISSOCK(os.fstat(int(number)).st_mode):
-                    os.dup2(nothing, int(number))
-            time.sleep(3)
-            os._exit(4)
-        if props["what"] == "start another":
-            subprocess.Popen(["sleep", "600"])
-            (WORLD / "another").write_text("")
-            time.sleep(600)
-        if props["what"] == "hang":
-            time.sleep(600)
-        if props["what"] == "print":
-            print("a line of the provider")
-        return CreateResult(props["what"], props)
-
-class Thing(Resource, module="test", name="Thing"):
-    def __init__(self, name, what="work", opts=None):
-        super().__init__(Provider(), name, {"what": what}, opts)
-"""
+PROGRAMS = yaml.safe_load(Path(__file__).with_name("programs.yaml").read_text())
 
 
 class Engine:
@@ -75,13 +46,13 @@ class Engine:
             folder.mkdir()
         (self.folder / "Pulumi.yaml").write_text("name: proc\nruntime: python\n")
         (self.folder / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
-        (self.folder / "things.py").write_text(PROVIDER)
+        for module in ("things", "odd"):
+            (self.folder / f"{module}.py").write_text(PROGRAMS[module])
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("PULUMI_")} | {
             "PULUMI_BACKEND_URL": f"file://{root / 'state'}",
             "PULUMI_CONFIG_PASSPHRASE": "test",
             "PULUMI_HOME": str(root / "home"),
             "WORLD": str(self.world),
-            "MARK": str(root),
             **quick_keys(root.parent / "keys"),
         }
         # The plugin needs the SDK: its `python3` is that of the tests.
@@ -143,23 +114,41 @@ class Engine:
         return output
 
     def wait_for(self, name: str) -> None:
-        deadline = time.monotonic() + 120
-        while not (self.world / name).exists():
-            assert time.monotonic() < deadline, f"{name} never came"
-            time.sleep(0.05)
+        eventually((self.world / name).exists, name, 120)
 
     def processes(self) -> list[int]:
-        """Processes that were started with this engine's environment, this test's own not."""
-        mark = f"MARK={self.env['MARK']}".encode()
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-        return found
+        return processes(f"WORLD={self.world}")
 
     def end(self) -> None:
         """End whatever is left."""
-        for pid in self.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        end_processes(f"WORLD={self.world}")
+
+
+def processes(variable: str) -> list[int]:
+    """Processes that were started with this in their environment."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if variable.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def end_processes(variable: str) -> None:
+    for pid in processes(variable):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def engine(tmp_path: Path, warm: Warm) -> Iterator[Engine]:
+    made = Engine(tmp_path, [warm.engine])
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def cold(engine: Engine) -> Engine:
+    """With processes as a user starts them."""
+    engine.command = COLD
+    return engine

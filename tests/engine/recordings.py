@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
-import sys
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from engine.values import REFERENCE, SECRET, SIGNATURE
+from tests.engine.reference.run import SCENARIOS as FOLDER
 
-FOLDER = Path(__file__).parent / "reference"
 STEPS = [
     (file.parent.name, json.loads(line))
-    for file in sorted(FOLDER.glob("scenarios/*/expected.jsonl"))
+    for file in sorted(FOLDER.glob("*/expected.jsonl"))
     for line in file.read_text().splitlines()
 ]
 """Scenarios and what was recorded of each of their steps."""
 SCENARIOS = sorted({scenario for scenario, _ in STEPS})
-
-
-def load(name: str) -> ModuleType:
-    """A module of the reference, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"reference_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(FOLDER))
-    try:
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(FOLDER))
-    return module
 
 
 def pickled(name: str) -> str:
@@ -48,14 +29,6 @@ def pickled(name: str) -> str:
 def provider_id(number: str) -> str:
     """The id that stands for `<provider-id-N>`."""
     return str(uuid.UUID(int=int(number) | 4 << 76 | 2 << 62))
-
-
-def normalised(export: Any, folder: Path) -> Any:
-    """An export in the form of the recordings, its made-up provider ids numbered as there."""
-    normaliser = load("normalise").Normaliser(str(folder))
-    numbers = map(str, range(1, 10))
-    normaliser.provider_ids = {provider_id(n): f"<provider-id-{n}>" for n in numbers}
-    return normaliser.state(export)
 
 
 def export_of(recorded: Mapping[str, Any], providers: Mapping[str, str]) -> dict[str, Any]:

@@ -9,38 +9,20 @@ Written by hand after the sources: of the engine `pkg/resource/stack/deployment.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine import secrets
-from tests.engine.processkit import SALT, Engine
+from engine.values import SECRET, SIGNATURE
+from tests.engine.processkit import PROGRAMS, SALT, Engine, cold, engine
 
+__all__ = ["cold", "engine"]
 pytestmark = pytest.mark.timeout(200)
 
-SIGNATURE = "4dabf18193072939515e22adb298388d"
-SECRET = "1b47061264138c4ac30d75fd1eb44270"
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJq3D1mXbYV3kZ4m3fnBZ0fQKq6wX9l6nYg5o8p1e7Xc"
-KUBECONFIG = """\
-{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}],
- contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {token: t}}]}
-"""
-PROGRAM = f"""\
-import pulumi, pulumi_kubernetes as kubernetes
-from pulumi_command import remote
-provider = kubernetes.Provider("cluster", kubeconfig={KUBECONFIG!r}, enable_server_side_apply=True)
-inside = pulumi.ResourceOptions(provider=provider)
-kubernetes.core.v1.ConfigMap(
-    "settings", metadata={{"name": "settings", "namespace": "default"}}, data={{"a": "1"}}, opts=inside)
-remote.Command("packages", create="true", add_previous_output_in_env=False, connection=remote.ConnectionArgs(
-    host="192.0.2.7", host_key={HOST_KEY!r}, private_key=pulumi.Output.secret("the key")))
-"""
-RELEASE_PROGRAM = """
-kubernetes.helm.v3.Release("demo", name="demo", chart="./demo", namespace="default", max_history=5,
-    values={"size": "small", "password": pulumi.Output.secret("hidden")}, timeout=60, opts=inside)
-"""
+PROGRAM = PROGRAMS["plugins"].replace("HOST_KEY", HOST_KEY)
 CONNECTION = {
     "dialErrorLimit": 10, "host": "192.0.2.7", "hostKey": HOST_KEY, "perDialTimeout": 15, "port": 22,
     "user": "root",
@@ -81,17 +63,15 @@ def checkpoint(inner: str = "plaintext", *, release: bool = False) -> dict[str, 
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    made = Engine(tmp_path)
-    made.program(PROGRAM)
-    yield made
-    made.end()
+def made(cold: Engine) -> Engine:
+    cold.program(PROGRAM)
+    return cold
 
 
-def test_our_checkpoint_has_what_the_real_engine_keeps_of_a_provider(engine: Engine) -> None:
-    engine.program(PROGRAM.partition("inside =")[0])
-    engine.up()
-    (provider,) = (r for r in engine.state()["resources"] if r["type"].endswith(":kubernetes"))
+def test_our_checkpoint_has_what_the_real_engine_keeps_of_a_provider(made: Engine) -> None:
+    made.program(PROGRAM.partition("inside =")[0])
+    made.up()
+    (provider,) = (r for r in made.state()["resources"] if r["type"].endswith(":kubernetes"))
     (wanted,) = (
         r
         for r in checkpoint()["deployment"]["resources"]
@@ -102,33 +82,33 @@ def test_our_checkpoint_has_what_the_real_engine_keeps_of_a_provider(engine: Eng
     }
 
 
-def taken_over(engine: Engine, state: dict[str, Any]) -> str:
-    file = engine.folder / "state.json"
+def taken_over(made: Engine, state: dict[str, Any]) -> str:
+    file = made.folder / "state.json"
     file.write_text(json.dumps(state))
-    engine.run("stack", "import", "--stack", "dev", "--file", str(file))
-    return engine.run("preview", "--stack", "dev", "--expect-no-changes", "--diff")
+    made.run("stack", "import", "--stack", "dev", "--file", str(file))
+    return made.run("preview", "--stack", "dev", "--expect-no-changes", "--diff")
 
 
 @pytest.mark.parametrize("inner", ["plaintext", "ciphertext"])
-def test_a_checkpoint_of_the_real_engine_previews_empty(engine: Engine, inner: str) -> None:
-    assert "the key" not in taken_over(engine, checkpoint(inner))
+def test_a_checkpoint_of_the_real_engine_previews_empty(made: Engine, inner: str) -> None:
+    assert "the key" not in taken_over(made, checkpoint(inner))
 
 
-def test_a_changed_connection_is_shown(engine: Engine) -> None:
+def test_a_changed_connection_is_shown(made: Engine) -> None:
     state = checkpoint()
-    engine.program(PROGRAM.replace("192.0.2.7", "192.0.2.8"))
+    made.program(PROGRAM.replace("192.0.2.7", "192.0.2.8"))
     with pytest.raises(AssertionError, match="connection"):
-        taken_over(engine, state)
+        taken_over(made, state)
 
 
 @pytest.mark.lab
-def test_a_helm_release_of_the_real_plugin_previews_empty(engine: Engine) -> None:
-    folder = engine.folder / "demo"
+def test_a_helm_release_of_the_real_plugin_previews_empty(made: Engine) -> None:
+    folder = made.folder / "demo"
     folder.mkdir()
     (folder / "Chart.yaml").write_text(
         "apiVersion: v2\nname: demo\nversion: 1.2.3\nappVersion: '9'\n"
     )
-    engine.program(PROGRAM + RELEASE_PROGRAM)
-    taken_over(engine, checkpoint(release=True))
-    engine.program(PROGRAM + RELEASE_PROGRAM.replace('"small"', '"large"'))
-    assert "size" in engine.run("preview", "--stack", "dev", "--diff")
+    made.program(PROGRAM + PROGRAMS["release"])
+    taken_over(made, checkpoint(release=True))
+    made.program(PROGRAM + PROGRAMS["release"].replace('"small"', '"large"'))
+    assert "size" in made.run("preview", "--stack", "dev", "--diff")

@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,22 +16,10 @@ import pytest
 from engine.cli.runs import FIRST, SECOND, stoppable
 from engine.leash import Leash
 from engine.plugins import PluginError, PluginProcess
-from tests.engine.processkit import COLD, Engine
-from tests.engine.warmkit import Warm
+from tests.engine.processkit import PROGRAMS, Engine, cold, engine
+from tests.fixtures.waiting import eventually
 
-
-@pytest.fixture
-def engine(tmp_path: Path, warm: Warm) -> Iterator[Engine]:
-    made = Engine(tmp_path, [warm.engine])
-    yield made
-    made.end()
-
-
-@pytest.fixture
-def cold(engine: Engine) -> Engine:
-    """With processes as a user starts them."""
-    engine.command = COLD
-    return engine
+__all__ = ["cold", "engine"]
 
 
 def test_the_last_words_of_a_provider_are_waited_for() -> None:
@@ -59,18 +45,7 @@ def test_secrets_are_in_no_argument_and_no_environment(cold: Engine) -> None:
     # Nobody else's, also where this test runs a second time on the same machine.
     token = f"tok-{secrets.token_hex(16)}"
     cold.run("config", "set", "--secret", "token", token, "--stack", "dev")
-    cold.program(
-        "import os, pathlib, pulumi\n"
-        "token = pulumi.Config().require('token')\n"
-        f"assert token == {token!r}\n"
-        "for entry in pathlib.Path('/proc').glob('[0-9]*'):\n"
-        "    for name in ('cmdline', 'environ'):\n"
-        "        try:\n"
-        "            text = (entry / name).read_bytes()\n"
-        "        except OSError:\n"
-        "            continue\n"
-        "        assert token.encode() not in text, (entry, name)\n"
-    )
+    cold.program(PROGRAMS["no secret in sight"].replace("TOKEN", token))
     cold.up()
 
 
@@ -80,10 +55,7 @@ def test_nothing_outlives_an_engine_that_is_killed(cold: Engine) -> None:
     cold.wait_for("created")
     process.kill()
     process.communicate(timeout=120)
-    deadline = time.monotonic() + 120
-    while cold.processes() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert cold.processes() == []
+    eventually(lambda: not cold.processes())
     assert [op["type"] for op in cold.state()["pending_operations"]] == ["creating"]
 
 
