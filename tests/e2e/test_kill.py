@@ -1,8 +1,8 @@
 """A cluster made by an `up` that is killed at every kind of its steps; it is changed, then drifts by hand.
 
 That what acts may die anywhere is shown where it can be killed at each of its commands, writes and waits:
-tests/providers/test_killed_at_every_command.py, tests/engine/test_reference.py, tests/engine/test_saving.py and
-tests/caas/test_killed_at_every_await.py. Here one step of each kind is killed, among all the others.
+tests/providers/test_killed_at_every_command.py, tests/engine/test_reference.py, tests/engine/test_saving.py
+and tests/caas/test_killed_at_every_await.py. Here one step of each kind is killed, among all the others.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from engine.planner import Planner
 from engine.project import Project
 from engine.protocol import alias_pb2
 from engine.provider import ResourceProvider
-from engine.providers import Handle
+from engine.providers import Handle, Registry
 from engine.refresh import refresh
 from engine.registrar import Registrar
 from engine.reporter import Reporter
@@ -152,20 +152,13 @@ class Memory:
         self.timeouts[f"delete {subject.name}"] = timeout
         self.objects.pop(id_, None)
 
-    def invoke(
-        self, token: str, args: Values, *, preview: bool
-    ) -> tuple[Values, tuple[Failure, ...]]:
-        raise ProviderError("there are no functions")
 
-
-class MemoryRegistry:
+class MemoryRegistry(Registry):
     """Provider resources without processes; all lead to one `Memory`."""
 
-    def __init__(self, memory: Memory, *, preview: bool) -> None:
+    def __init__(self, request: Request, memory: Memory) -> None:
+        super().__init__(request, None, "")  # type: ignore[arg-type]
         self._memory = memory
-        self._preview = preview
-        self._handles: dict[str, Handle] = {}
-        self._next = 0
 
     def check(self, subject: ResourceState, olds: Values, news: Values) -> Checked:
         return Checked(news)
@@ -183,15 +176,6 @@ class MemoryRegistry:
         ready: concurrent.futures.Future[ResourceProvider] = concurrent.futures.Future()
         ready.set_result(self._memory)  # type: ignore[arg-type]
         self._handles[f"{state.urn}::{state.id}"] = Handle(state, ready)
-
-    def handle(self, reference: str) -> Handle:
-        return self._handles[reference]
-
-    def has(self, reference: str) -> bool:
-        return reference in self._handles
-
-    def get(self, reference: str) -> ResourceProvider:
-        return self._handles[reference].ready.result()
 
 
 PROJECT = Project("memory", pathlib.Path("/nowhere/Pulumi.yaml"), "python")
@@ -272,7 +256,7 @@ class Stack:
         session = Session(
             request=request,
             base=base,
-            registry=MemoryRegistry(self.memory, preview=request.preview),  # type: ignore[arg-type]
+            registry=MemoryRegistry(request, self.memory),
             keeper=Keeper(base, None if request.preview else self.save),
             reporter=reporter,
         )

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,9 @@ import yaml
 
 from engine import deployment, secrets
 from engine.cli.main import build, main
-from engine.events import Event
+from engine.events import Cancel, Event, Prelude, Summary
 from engine.request import Cancellation, Outcome, Request, SnapshotStore
+from engine.state import ResourceState, Snapshot
 
 COMMANDS = yaml.safe_load(Path(__file__).with_name("commands.yaml").read_text())
 PROJECT = """\
@@ -102,10 +103,41 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
-    """Puts a function in the place of the engine."""
+def dev(shell: Shell) -> Shell:
+    """With a stack."""
+    shell.ok("stack", "init", "dev")
+    return shell
 
-    def use(run: Run) -> None:
-        monkeypatch.setattr(deployment, "run", run)
 
-    return use
+class Recorder:
+    """An engine that notes what it is asked, tells `events` and ends as it is told."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.outcome = Outcome(ok=True, changes={})
+        self.events: Callable[[bool], Sequence[Event]] = lambda _: ()
+        """What happens in a run, or in a preview."""
+        self.does: Run | None = None
+        """What it does instead."""
+
+    def __call__(self, request, store, emit, cancel) -> Outcome:
+        self.requests.append(request)
+        if self.does is not None:
+            return self.does(request, store, emit, cancel)
+        emit(Prelude({}))
+        for event in self.events(request.preview):
+            emit(event)
+        if not request.preview:
+            root = "urn:pulumi:dev::refs::pulumi:pulumi:Stack::refs-dev"
+            store.save(Snapshot((ResourceState(root, "pulumi:pulumi:Stack", custom=False),)))
+        emit(Summary(self.outcome.changes, "succeeded", 1, is_preview=request.preview))
+        emit(Cancel())
+        return self.outcome
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """In the place of the engine."""
+    recorder = Recorder()
+    monkeypatch.setattr(deployment, "run", recorder)
+    return recorder

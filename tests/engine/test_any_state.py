@@ -152,18 +152,10 @@ def stack_in(snapshot: Snapshot) -> Stack:
 
 
 def carry_out(stack: Stack, program: list[Thing], options: Mapping[str, object]) -> Ended:
-    rest = {k: v for k, v in options.items() if k != "operation"}
-    match options["operation"]:
-        case "up":
-            return stack.up(*program, **rest)
-        case "preview":
-            return stack.preview(*program, **rest)
-        case "refresh":
-            return stack.refresh(
-                **{k: v for k, v in rest.items() if k not in ("refresh", "replace")}
-            )
-        case _:
-            return stack.destroy(**{k: v for k, v in rest.items() if k != "replace"})
+    operation = str(options["operation"])
+    without = {"refresh": ("refresh", "replace"), "destroy": ("replace",)}.get(operation, ())
+    rest = {k: v for k, v in options.items() if k not in ("operation", *without)}
+    return getattr(stack, operation)(*(() if without else program), **rest)
 
 
 def lost(before: Snapshot, made: set[str], stack: Stack) -> set[str]:

@@ -6,25 +6,23 @@ import dataclasses
 import json
 import re
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from engine import deployment
 from engine.events import (
-    Cancel,
     Diagnostic,
-    Prelude,
+    Event,
     ResourceOutputs,
     ResourcePre,
     StepMetadata,
-    Summary,
 )
-from engine.request import Outcome, Request
+from engine.request import Outcome
 from engine.state import PendingOperation, ResourceState, Snapshot
 from engine.values import Secret
-from tests.engine.shellkit import COMMANDS, Shell, shell
+from tests.engine.shellkit import COMMANDS, Recorder, Shell, dev, engine, shell
 
-__all__ = ["shell"]
+__all__ = ["dev", "engine", "shell"]
 
 ROOT = "urn:pulumi:dev::refs::pulumi:pulumi:Stack::refs-dev"
 ONE, TWO, THREE = (f"urn:pulumi:dev::refs::a:b:C::{name}" for name in ("one", "two", "three"))
@@ -35,40 +33,28 @@ def _resource(urn: str, **more: object) -> ResourceState:
     return ResourceState(urn, "a:b:C", custom=True, id="i", parent=ROOT, **more)  # type: ignore[arg-type]
 
 
-@dataclasses.dataclass
-class Engine:
-    """Plays a run with a step of each kind, and keeps what it was asked."""
-
-    asked: list[tuple[str, Request]] = dataclasses.field(default_factory=list)
-
-    def named(self, name: str):
-        def run(request, store, emit, cancel) -> Outcome:
-            self.asked.append((name, request))
-            root = ResourceState(ROOT, "pulumi:pulumi:Stack", custom=False, outputs=OUTPUTS)
-            emit(Prelude({}))
-            emit(Diagnostic("debug", "only for developers\n"))
-            emit(Diagnostic("warning", "mind this\n", prefix="warning: "))
-            for op, urn, logical in (
-                ("same", ROOT, True), ("same", ONE, True), ("update", TWO, True),
-                ("create-replacement", THREE, False), ("replace", THREE, True),
-            ):  # fmt: skip
-                state = root if urn == ROOT else _resource(urn, inputs={"text": "y" * 300})
-                old = dataclasses.replace(state, inputs={"text": "z"}, outputs={})
-                step = StepMetadata(op, urn, state.type, "", old, state, logical=logical)
-                emit(ResourcePre(step, request.preview))
-                emit(ResourceOutputs(step, request.preview))
-            changes = {"same": 2, "replace": 1}
-            emit(Summary(changes, "succeeded", 1, is_preview=request.preview))
-            emit(Cancel())
-            return Outcome(ok=True, changes=changes)
-
-        return run
+def _events(preview: bool) -> Iterator[Event]:
+    """A step of each kind, and messages."""
+    root = ResourceState(ROOT, "pulumi:pulumi:Stack", custom=False, outputs=OUTPUTS)
+    yield Diagnostic("debug", "only for developers\n")
+    yield Diagnostic("warning", "mind this\n", prefix="warning: ")
+    for op, urn, logical in (
+        ("same", ROOT, True), ("same", ONE, True), ("update", TWO, True),
+        ("create-replacement", THREE, False), ("replace", THREE, True),
+    ):  # fmt: skip
+        state = root if urn == ROOT else _resource(urn, inputs={"text": "y" * 300})
+        old = dataclasses.replace(state, inputs={"text": "z"}, outputs={})
+        step = StepMetadata(op, urn, state.type, "", old, state, logical=logical)
+        yield ResourcePre(step, preview)
+        yield ResourceOutputs(step, preview)
 
 
 @pytest.fixture
-def playing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> tuple[Shell, Engine]:
+def playing(
+    dev: Shell, engine: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Shell, Recorder]:
     """A stack with resources and a create that was cut off, an engine that plays, no clock."""
-    shell.ok("stack", "init", "dev")
+    shell = dev
     shell.ok("stack", "init", "other", "--no-select")
     shell.ok("config", "set", "name", "value")
     (shell.folder / "elsewhere.yaml").write_text("config:\n  refs:name: elsewhere\n")
@@ -86,20 +72,20 @@ def playing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> tuple[Shell, Engin
         if key in ("resources", "pending_operations")
     }
     shell.checkpoint.write_text(json.dumps(checkpoint))
-    engine = Engine()
-    monkeypatch.setattr(deployment, "run", engine.named("run"))
+    engine.events = lambda preview: list(_events(preview))
+    engine.outcome = Outcome(ok=True, changes={"same": 2, "replace": 1})
     monkeypatch.setattr(time, "time", lambda: 1000.0)
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
     return shell, engine
 
 
-def _seen(playing: tuple[Shell, Engine], command: str) -> object:
+def _seen(playing: tuple[Shell, Recorder], command: str) -> object:
     """All that a user can see of a command and what the engine was asked."""
     shell, engine = playing
-    engine.asked.clear()
+    engine.requests.clear()
     done = shell(*command.split())
-    asked = [(name, dataclasses.replace(r, project=None)) for name, r in engine.asked]  # type: ignore[arg-type]
-    folders = [str(r.project.folder) for _, r in engine.asked]
+    asked = [dataclasses.replace(r, project=None) for r in engine.requests]  # type: ignore[arg-type]
+    folders = [str(r.project.folder) for r in engine.requests]
     history = [
         (record["message"], record["config"])
         for file in sorted((shell.state / ".pulumi/history").rglob("*.history.json"))
@@ -118,7 +104,9 @@ def _seen(playing: tuple[Shell, Engine], command: str) -> object:
         for flag in flags.split(", ")
     ],
 )
-def test_a_flag_makes_a_difference(playing: tuple[Shell, Engine], command: str, flag: str) -> None:
+def test_a_flag_makes_a_difference(
+    playing: tuple[Shell, Recorder], command: str, flag: str
+) -> None:
     without = _seen(playing, command)
     assert _seen(playing, command) == without, "what is compared varies by itself"
     assert _seen(playing, f"{command} {flag}") != without
@@ -126,7 +114,7 @@ def test_a_flag_makes_a_difference(playing: tuple[Shell, Engine], command: str, 
 
 @pytest.mark.parametrize(("variable", "value", "command"), COMMANDS["variables"])
 def test_a_variable_makes_a_difference(
-    playing: tuple[Shell, Engine],
+    playing: tuple[Shell, Recorder],
     monkeypatch: pytest.MonkeyPatch,
     variable: str,
     value: str,

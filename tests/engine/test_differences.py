@@ -21,13 +21,8 @@ from engine.values import UNKNOWN, Secret, Values
 @pytest.mark.parametrize(
     ("text", "path"),
     [
-        ("root", ("root",)),
-        ("root.nested", ("root", "nested")),
         ('root["nested"]', ("root", "nested")),
         ("root.double.nest", ("root", "double", "nest")),
-        ("root.array[0]", ("root", "array", 0)),
-        ("root.array[100]", ("root", "array", 100)),
-        ("root.array[0].nested", ("root", "array", 0, "nested")),
         ("root.array[0][1].nested", ("root", "array", 0, 1, "nested")),
         ('root["key with \\"escaped\\" quotes"]', ("root", 'key with "escaped" quotes')),
         ('["root key with a ."][100]', ("root key with a .", 100)),

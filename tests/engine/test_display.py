@@ -176,17 +176,6 @@ def test_a_run_is_shown_as_recorded(
     assert (by_lines(out) if kind is Digest else out) == snapshot
 
 
-def test_parts_and_sames_are_in_a_plan_if_asked_for(play: Play) -> None:
-    def ops(**more: object) -> list[str]:
-        document = json.loads(play(Digest, run_of_many_kinds(), preview=True, **more))
-        return [found["op"] for found in document["steps"]]
-
-    few = ["same", "update", "same", "update", "replace", "create", "delete"]
-    assert ops() == few
-    assert len(ops(show_replacement_steps=True)) == len(few) + 2
-    assert len(ops(show_same=True)) == len(few) + 2
-
-
 def test_a_plan_is_not_printed_when_the_engine_breaks_off(play: Play) -> None:
     def broken() -> Any:
         yield Prelude({})
@@ -195,21 +184,6 @@ def test_a_plan_is_not_printed_when_the_engine_breaks_off(play: Play) -> None:
     with pytest.raises(RuntimeError):
         play(Digest, broken())
     assert play(Lines, []).strip() == "Updating (dev):"
-
-
-@pytest.mark.parametrize("display", [Lines, Differences])
-def test_what_programs_log_for_developers_is_shown_on_request(
-    play: Play, display: type[Display]
-) -> None:
-    events: list[Event] = [Diagnostic("debug", "inner workings\n")]
-    assert "inner workings" not in play(display, events)
-    assert "inner workings" in play(display, events, debug=True)
-
-
-def test_colours_are_written_only_when_wanted(play: Play) -> None:
-    events = [begin("create", None, file("a"))]
-    assert "\x1b[32m" in play(Lines, events, colour=True)
-    assert "\x1b[" not in play(Lines, events)
 
 
 def test_a_program_that_came_to_no_outputs_takes_none_away(play: Play) -> None:

@@ -106,6 +106,10 @@ def test_output_values_become_what_they_hold() -> None:
     assert from_wire({SIGNATURE: OUTPUT}) == UNKNOWN
 
 
+def test_whole_numbers_come_back_as_integers() -> None:
+    assert type(unmarshal(marshal({"replicas": 3}))["replicas"]) is int
+
+
 def test_an_unknown_signature_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown signature 'other'"):
         from_wire({SIGNATURE: "other"})
