@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pulumi
 import pytest
 import yaml
 
-from components.caas.gpu_host import GpuHost
 from tests.adopt.guide import DOCS
-from tests.components.recorder import record
-from tests.components.test_gpu_host import host_args
 from tests.stacks import declaring, test_declared
 from tests.stacks.declaring import declared
 
@@ -31,35 +27,18 @@ def adopted(stack: str, section: str, **more: Any) -> set[str]:
     return {resource.name for resource in engine.seen if resource.inputs.get("adopt") is True}
 
 
-def test_machines_and_tenants_of_a_caas_cluster_are_taken_over_by_name() -> None:
+def test_machines_and_tenants_are_taken_over_by_name() -> None:
     document = keys("dev", "caas")["caas"]
     machine, tenant = document["nodes"][0]["name"], document["tenants"][0]["name"]
     named = adopted("dev", "caas", adopt={"machines": [machine], "tenants": [tenant]})
     parts = {"boot", "vfio", "cdi", "service-vm", "fabric", "kubelet", "containerd"}
     assert named == {f"{machine}-{part}" for part in parts} | {f"{tenant}-policy"}
 
-
-def test_machines_of_an_rke2_cluster_are_taken_over_by_name() -> None:
     document = keys("rke2-a100", "rke2")["rke2"]
     server, node = document["servers"][0], document["pools"][0]["nodes"][0]
     named = adopted("rke2-a100", "rke2", adopt={"machines": [server, node]})
     assert {f"{server}-rke2", f"{node}-rke2", f"{node}-driver"} <= named
     assert {name.rpartition("-")[0] for name in named} <= {server, node}
-
-
-@pytest.mark.parametrize("wanted", [False, True])
-def test_only_partitions_are_protected_and_only_if_told(wanted: bool) -> None:
-    protected: dict[str, bool | None] = {}
-
-    def note(args: pulumi.ResourceTransformationArgs) -> None:
-        protected[args.name] = args.opts.protect
-
-    options = pulumi.ResourceOptions(transformations=[note])
-    record(lambda: GpuHost("hgx-01", options, **host_args(protect=wanted)))
-    assert len(protected) > 5
-    assert {name for name, said in protected.items() if said} == (
-        {"hgx-01-fabric"} if wanted else set()
-    )
 
 
 def test_an_rke2_below_a_caas_cluster_is_joined_with_its_own_tokens(

@@ -1,4 +1,4 @@
-"""Each policy rule: what it finds, and what it lets pass (rules.yaml)."""
+"""Each policy rule: what it finds, what it lets pass (rules.yaml), and how a file sets its severity."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.policy.rule import Stack
+from gpuclusters.policy.rule import Severity, Stack
 from gpuclusters.policy.rules import RULES
-from gpuclusters.policy.settings import configured
+from gpuclusters.policy.settings import SettingsError, configured
 from gpuclusters.review.plan import Resource
 from tests.review.catalogue import handmade
 
@@ -57,3 +57,38 @@ def test_what_cannot_be_made_again_is_found_where_it_is_deleted() -> None:
     disk = Resource("gcp:compute/disk:Disk", "d", {})
     assert len(list(rule.look(Stack([], deleted=[disk])))) == 1
     assert not list(rule.look(Stack([disk])))
+
+
+def test_all_is_for_every_rule_that_is_not_named() -> None:
+    made = configured(
+        RULES, {"host-key": "mandatory", "all": {"enforcementLevel": "disabled"}}, "f"
+    )
+    assert {r.id for r in made if r.severity is not Severity.DISABLED} == {"host-key"}
+
+
+def test_all_faults_are_told_at_once_with_the_nearest_name() -> None:
+    wrong = {
+        "host-keys": "mandatory",
+        "unpinned": "sometimes",
+        "budget": {"montly": 5, "enforcementLevel": 3},
+        "host-key": {"strict": True},
+        "open-firewall": 7,
+        "all": {"enforcementLevel": "advisory", "x": 1},
+    }
+    with pytest.raises(SettingsError) as refused:
+        configured(RULES, wrong, "f")
+    assert str(refused.value).splitlines() == [
+        "f: there is no rule 'host-keys'; did you mean host-key?",
+        "f: all: write one of mandatory, advisory, disabled, and nothing else",
+        "f: unpinned: 'sometimes' is no level; write one of mandatory, advisory, disabled",
+        "f: budget: 3 is no level; write one of mandatory, advisory, disabled",
+        "f: budget: montly is no parameter of this rule; did you mean monthly?",
+        "f: host-key: strict is no parameter of this rule; it has none",
+        "f: open-firewall: 7 is no level; write one of mandatory, advisory, disabled",
+    ]
+
+
+def test_what_is_no_configuration_is_refused() -> None:
+    with pytest.raises(SettingsError, match="is not an object"):
+        configured(RULES, [], "f")
+    assert configured(RULES, {}, "f") == RULES
