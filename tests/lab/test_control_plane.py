@@ -108,27 +108,6 @@ def test_a_killed_process_is_started_again_and_its_neighbours_stay(
         assert client.get(f"/api/v1/namespaces/{name}")["status"]["phase"] == "Active"
 
 
-def test_a_hung_process_is_started_anew(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "_HEALTH_SECONDS", 2.0)
-    control_plane.start(shared)
-    before = pids(shared)
-    os.kill(before["kube-scheduler"], signal.SIGSTOP)
-    said: list[str] = []
-    control_plane.start(shared, said.append)
-    after = pids(shared)
-    assert after["kube-scheduler"] != before["kube-scheduler"]
-    assert any("restarting kube-scheduler" in line for line in said)
-
-
-def test_remove_takes_away_all_that_the_control_plane_made(lab: Path) -> None:
-    layout = Layout.of(lab)
-    layout.root.mkdir(parents=True)
-    layout.kubeconfig.touch()
-    (lab / "inventory.json").touch()
-    control_plane.remove(lab)
-    assert [path.name for path in lab.iterdir()] == ["inventory.json"]
-
-
 def test_a_kept_port_taken_by_another_program_is_named_with_the_program(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

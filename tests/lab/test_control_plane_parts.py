@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import errno
-import os
 import re
 import socket
 from collections.abc import Mapping
@@ -27,11 +25,7 @@ from lab.control_plane import (
 )
 from lab.control_plane.commands import PORT_NAMES, PROCESSES, command_lines
 from lab.control_plane.files import exclusive
-from lab.control_plane.health import wait_until
 from lab.control_plane.layout import Layout
-from lab.control_plane.objects import stand_ins
-from lab.control_plane.processes import last_words
-from lab.files import write_atomic
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 PORTS = {name: 20000 + number for number, name in enumerate(PORT_NAMES)}
@@ -66,16 +60,6 @@ def test_certificates_are_renewed_before_they_expire_with_keys_and_authority_kep
     assert {"ca", "serving", "admin", "kubelet"} <= set(renewed)
     certificate(layout, "admin").verify_directly_issued_by(certificate(layout, "ca"))
     assert layout.key("service-account").read_bytes() == account_key
-
-
-def test_the_serving_certificate_is_good_for_every_name_of_the_api_server(layout: Layout) -> None:
-    pki.ensure(layout, NOW)
-    names = certificate(layout, "serving").extensions.get_extension_for_class(
-        x509.SubjectAlternativeName
-    )
-    assert "kubernetes.default.svc" in names.value.get_values_for_type(x509.DNSName)
-    addresses = map(str, names.value.get_values_for_type(x509.IPAddress))
-    assert set(addresses) == {"127.0.0.1", "10.96.0.1"}
 
 
 def test_two_labs_never_get_the_same_port_until_one_of_them_is_gone(
@@ -122,13 +106,6 @@ def test_a_second_command_on_the_same_lab_says_who_holds_it(tmp_path: Path) -> N
         others.submit(twice, 0.1).result(60)
 
 
-def test_a_file_with_a_wrong_mode_is_put_right(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"secret")
-    write_atomic(path, b"secret", mode=0o600)
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
 def test_every_process_listens_on_loopback_only_and_points_into_the_lab_without_a_secret(
     layout: Layout,
 ) -> None:
@@ -142,33 +119,6 @@ def test_every_process_listens_on_loopback_only_and_points_into_the_lab_without_
         assert listens, f"{name} listens everywhere unless it is told where"
         for flag, value in listens.items():
             assert re.match(r"(https://)?127\.0\.0\.1(:|$)|InternalIP$", value), (name, flag, value)
-
-
-def test_every_stand_in_is_labelled_as_one() -> None:
-    for manifest in stand_ins():
-        assert manifest["metadata"]["labels"] == {"gpu-clusters.dev/stand-in": "true"}
-
-
-ERROR = 'E1121 10:00:01.0 1 run.go:72] "command failed" err="open x: no such file"'
-
-
-@pytest.mark.parametrize(
-    ("log", "words"),
-    [
-        (f"I1121 1 server.go:1] Version\n{ERROR}\nI1121 1 server.go:9] bye\n", ERROR),
-        ('{"level":"warn","msg":"a"}\n{"level":"fatal","msg":"b"}', '{"level":"fatal","msg":"b"}'),
-        ("one\ntwo\nthree\nfour\n", "two / three / four"),
-        ("", "its log is empty"),
-        (None, "it wrote no log"),
-    ],
-)
-def test_the_last_errors_of_a_log_are_told_or_its_last_lines(
-    tmp_path: Path, log: str | None, words: str
-) -> None:
-    file = tmp_path / "any.log"
-    if log is not None:
-        file.write_text(log)
-    assert last_words(file) == words
 
 
 @pytest.fixture
@@ -190,17 +140,6 @@ def test_a_process_that_finds_the_disk_full_says_so(tmp_path: Path, programs: Pa
         start(tmp_path / "lab")
 
 
-def test_a_disk_that_is_full_before_anything_starts_is_named(
-    tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/lab/pki/ca.key")
-
-    monkeypatch.setattr(pki, "ensure", fail)
-    with pytest.raises(ControlPlaneError, match=r"No space left on device \(/lab/pki/ca\.key\)"):
-        start(tmp_path / "lab")
-
-
 def test_an_interrupted_start_stops_what_it_started(
     tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,11 +154,6 @@ def test_an_interrupted_start_stops_what_it_started(
         start(tmp_path / "lab")
     assert [running.name for running in started] == ["etcd"]
     assert not any(processes.is_alive(running) for running in started)
-
-
-def test_what_does_not_get_ready_in_time_is_named(tmp_path: Path, programs: Path) -> None:
-    with pytest.raises(ControlPlaneError, match=r"the moon was not reached within 0 s; the logs"):
-        wait_until(lambda: False, "the moon", {}, Layout.of(tmp_path), seconds=0)
 
 
 def test_a_lab_that_never_ran_has_a_status_and_can_be_stopped(tmp_path: Path) -> None:

@@ -6,17 +6,14 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
-from lab import gpu_operator
-from lab.gpu_operator import faults, machines, operands, policy
+from lab.gpu_operator import machines, policy
 from lab.gpu_operator.machines import HostMachines
 from lab.gpu_operator.sharing import Sharing, balanced, devices, layouts, product
 from lab.hosts import GpuState
 from lab.hosts.rke2.rke2_cluster import Clusters
-from tests.fixtures.control_plane import KubeCluster
 
 
 def gpus(**changes: Any) -> GpuState:
@@ -109,26 +106,6 @@ def test_ready_is_also_said_with_nothing_to_do(
         assert holds["message"] == "ClusterPolicy is not ready; states not ready: [state-driver]"
 
 
-def test_an_operand_whose_section_was_pruned_is_not_deployed() -> None:
-    spec = {"toolkit": {"enabled": True}, "driver": {"enabled": False}}
-    names = [one.name for one in operands.wanted({"spec": spec})]
-    assert names == ["nvidia-container-toolkit-daemonset", "nvidia-operator-validator"]
-
-
-def test_faults_are_injected_by_name_and_refused_by_what_is_wrong(tmp_path: Path) -> None:
-    faults.inject(tmp_path, faults.parse("operator-driver-slow", {"seconds": "2", "node": "a"}))
-    (found,) = faults.read(tmp_path)
-    assert isinstance(found, faults.DriverSlow)
-    assert found.concerns("a")
-    assert not found.concerns("b")
-    faults.clear(tmp_path)
-    assert faults.read(tmp_path) == []
-    with pytest.raises(gpu_operator.OperatorError, match=r"'operator-driver-slow': .*seconds"):
-        faults.parse("operator-driver-slow", {"seconds": "0"})
-    with pytest.raises(gpu_operator.OperatorError, match="'no-such-fault'"):
-        faults.parse("no-such-fault", {})
-
-
 @pytest.mark.parametrize(
     ("servers", "node", "restarted", "away"),
     [
@@ -165,27 +142,3 @@ def test_the_toolkit_restarts_rke2_and_a_single_server_takes_its_api_along(
     asyncio.run(HostMachines(tmp_path, tmp_path).restart_rke2(node))
     assert done == restarted
     assert bool(gone) is away
-
-
-@pytest.mark.lab
-def test_the_process_is_started_once_found_and_stopped(
-    kube_api: KubeCluster, tmp_path: Path
-) -> None:
-    folder, hosts = tmp_path / "operator", tmp_path / "hosts"
-
-    def start(control_plane: Path) -> int | None:
-        return gpu_operator.start(folder, gpu_operator.OperatorSpec(control_plane, hosts)).pid
-
-    with pytest.raises(gpu_operator.OperatorError, match="there is no control plane in"):
-        start(tmp_path)
-    assert not gpu_operator.status(folder).running
-    gpu_operator.stop(folder)
-    first = start(kube_api.folder)
-    assert first is not None
-    try:
-        assert start(kube_api.folder) == first
-        assert gpu_operator.status(folder).running
-    finally:
-        gpu_operator.stop(folder)
-    assert not psutil.pid_exists(first)
-    assert gpu_operator.status(folder).detail == "not started"

@@ -7,12 +7,10 @@ import hashlib
 import io
 import json
 import os
-import signal
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -28,7 +26,6 @@ from lab.images import (
     programs,
     python_image,
     small,
-    stand_in_image,
 )
 from lab.images.archive import Image, Settings
 from lab.images.layer import Entry, File, Folder, Link
@@ -53,43 +50,11 @@ def written(entries: list[Entry]) -> tuple[bytes, str]:
     return out.getvalue(), digest
 
 
-def read(image: Image) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The manifest and all blobs by digest, each checked."""
-    with tarfile.open(image.archive) as tar:
-        files = {m.name: tar.extractfile(m).read() for m in tar}  # type: ignore[union-attr]
-    blobs = {name.split("/")[-1]: data for name, data in files.items() if name.startswith("blobs/")}
-    assert all(hashlib.sha256(data).hexdigest() == digest for digest, data in blobs.items())
-    described = json.loads(files["index.json"])["manifests"][0]
-    assert described["digest"] == image.digest
-    assert described["annotations"]["io.containerd.image.name"] == image.name
-    return json.loads(blobs[image.digest.removeprefix("sha256:")]), blobs
-
-
-def configured(image: Image) -> dict[str, Any]:
-    """How containers of the image start."""
-    manifest, blobs = read(image)
-    config = json.loads(blobs[manifest["config"]["digest"].removeprefix("sha256:")])
-    return dict(config["config"])
-
-
-def links_of(image: Image) -> dict[str, str]:
-    """Symbolic links of its only layer."""
-    manifest, blobs = read(image)
-    data = blobs[manifest["layers"][0]["digest"].removeprefix("sha256:")]
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        return {member.name: member.linkname for member in tar if member.issym()}
-
-
 def program(path: Path, lines: str) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{lines}\n")
     path.chmod(0o755)
     return path
-
-
-@pytest.fixture
-def busybox(tmp_path: Path) -> Path:
-    return program(tmp_path / "busybox", "printf 'busybox\\ncat\\nsh\\n'")
 
 
 def test_a_layer_depends_on_its_content_and_on_neither_order_nor_machine(tmp_path: Path) -> None:
@@ -131,59 +96,6 @@ def test_an_image_built_twice_has_one_digest_and_is_written_once(tmp_path: Path)
         again = archive.build("lab.local/x:1", layers, Settings(), tmp_path / f"again-{number}")
         assert again.digest == first.digest
         assert again.archive.read_bytes() == first.archive.read_bytes()
-    other = archive.build("lab.local/y:1", [ENTRIES], Settings(), tmp_path / "1")
-    assert other.digest == first.digest
-    for image in (first, other):
-        read(image)
-    assert other.archive != first.archive
-
-
-def test_an_image_is_what_its_index_says(tmp_path: Path) -> None:
-    settings = Settings(command=("/opt/b/program",), environment={"B": "2", "A": "1"}, user="9")
-    image = archive.build("lab.local/x:1", [ENTRIES[:1], ENTRIES[1:]], settings, tmp_path)
-    manifest, blobs = read(image)
-    config = json.loads(blobs[manifest["config"]["digest"].removeprefix("sha256:")])
-    assert config["config"] == configured(image)
-    assert config["config"]["Cmd"] == ["/opt/b/program"]
-    assert config["config"]["Env"] == ["A=1", "B=2"]
-    assert config["config"]["User"] == "9"
-    assert "Entrypoint" not in config["config"]
-    assert config["rootfs"]["diff_ids"] == [item["digest"] for item in manifest["layers"]]
-    for item in manifest["layers"]:
-        assert len(blobs[item["digest"].removeprefix("sha256:")]) == item["size"]
-
-
-def test_the_stand_in_runs_its_program_whatever_a_chart_calls(
-    busybox: Path, tmp_path: Path
-) -> None:
-    shell = small.busybox(busybox, tmp_path / "images")
-    assert links_of(shell) == {"bin/cat": "busybox", "bin/sh": "busybox"}
-    image = stand_in_image.image(busybox, tmp_path / "images")
-    assert configured(image)["Entrypoint"] == ["/bin/stand-in"]
-    links = links_of(image)
-    assert links["usr/bin/kata-deploy"] == "/bin/stand-in"
-    assert links["bin/cat"] == "busybox"
-
-
-def test_the_stand_in_says_what_it_is_and_ends_when_told_or_at_once_where_a_pod_asks() -> None:
-    command = ["sh", str(stand_in_image.PROGRAM), "nfd-worker", "-v"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as waiting:
-        try:
-            assert waiting.stdout is not None
-            assert waiting.stdout.readline().startswith("stand-in image: busybox alone")
-            assert waiting.stdout.readline() == "asked to run: nfd-worker -v\n"
-            waiting.terminate()
-            assert waiting.wait(timeout=60) == 143
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(waiting.pid, signal.SIGKILL)
-    for status in (0, 7):
-        env = {"PATH": os.environ["PATH"], "STAND_IN_ENDS": str(status)}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
-        assert done.returncode == status
-        assert "stand-in image" in done.stdout
 
 
 def test_a_shell_that_needs_libraries_is_refused(tmp_path: Path) -> None:
@@ -198,20 +110,12 @@ LDD = """\
 \tlinux-vdso.so.1 (0x00007fff)
 \tlibpython3.11.so.1.0 => /opt/lib/libpython3.11.so.1.0 (0x0000)
 \tlibz.so.1 => not found
-\t/lib64/ld-linux-x86-64.so.2 (0x0000)
-/usr/lib/one.so:
-\tstatically linked
 """
 
 
-def test_libraries_are_read_from_what_ldd_says_and_one_that_is_missing_is_named(
+def test_a_library_that_is_missing_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert interpreter.parse(LDD) == [
-        ("libpython3.11.so.1.0", Path("/opt/lib/libpython3.11.so.1.0")),
-        ("libz.so.1", None),
-        ("/lib64/ld-linux-x86-64.so.2", Path("/lib64/ld-linux-x86-64.so.2")),
-    ]
     program(tmp_path / "ldd", f"cat <<'END'\n{LDD}END")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(ToolError, match=r"libz\.so\.1"):
@@ -246,10 +150,10 @@ def test_what_differs_between_machines_is_in_no_layer_of_packages(tmp_path: Path
 def test_bytecode_is_the_same_each_time_and_whatever_the_times_of_files(tmp_path: Path) -> None:
     source = "NAMES = {'a', 'b', 'c', 'd'}\ndef f(x):\n    return x in {'p', 'q', 'r', 's'}\n"
     layers = []
-    for number in ("1", "2"):
-        folder = filled(tmp_path / number, "jwt/__init__.py")
-        (folder / "jwt" / "__init__.py").write_text(source)
-        os.utime(folder / "jwt" / "__init__.py", (int(number), int(number)))
+    for number in (1, 2):
+        (folder := tmp_path / str(number)).mkdir()
+        (folder / "jwt.py").write_text(source)
+        os.utime(folder / "jwt.py", (number, number))
         bytecode.compile_all(folder, packages.target())
         layers.append([*packages.entries(folder)])
     assert len(layers[0]) == 2
@@ -273,30 +177,17 @@ def test_the_image_of_our_programs_has_what_they_import_as_the_dockerfile_says()
     assert f"USER {programs.SETTINGS.user}" in text
     assert programs.SETTINGS.environment["PATH"].startswith("/opt/gpu-clusters/bin:")
     assert f"CMD {json.dumps(list(programs.SETTINGS.command))}" in text
-    assert programs.LOCK == ROOT / "caas" / "requirements.lock"
-
-
-def test_the_image_for_proofs_has_their_programs_and_starts_the_right_python() -> None:
-    start = "opt/gpu-clusters"
-    paths = {entry.path.removeprefix(f"{start}/"): entry for entry in python_image.code()}
-    assert {
-        "src/gpuclusters/proof/scripts/matmul.py",
-        "src/lab/pods/on_processor.py",
-        "src/lab/__init__.py",
-    } <= set(paths)
-    assert paths["bin/python3"].mode == 0o755  # type: ignore[union-attr]
-    # Programs call it by name.
-    assert python_image.SETTINGS.environment["PATH"].startswith(f"/{start}/bin:")
-    assert not [path for path in paths if "/lab/hosts/" in path]
+    proofs = {entry.path.removeprefix("opt/gpu-clusters/") for entry in python_image.code()}
+    assert {"src/gpuclusters/proof/scripts/matmul.py", "src/lab/pods/on_processor.py"} <= proofs
+    assert not [path for path in proofs if "/lab/hosts/" in path]
 
 
 def test_an_image_changes_with_our_code_and_with_nothing_else(tmp_path: Path) -> None:
-    code = [File("a.py", filled(tmp_path / "1", "a.py") / "a.py")]
-    keys = [programs.key("x", code, tmp_path, tmp_path)]
-    os.utime(tmp_path / "1" / "a.py", (7, 7))
-    keys.append(programs.key("x", code, tmp_path, tmp_path))
-    (tmp_path / "1" / "a.py").write_text("other")
-    keys.append(programs.key("x", code, tmp_path, tmp_path))
+    file, keys = tmp_path / "a.py", []
+    for text, when in (("one", 1), ("one", 7), ("other", 7)):
+        file.write_text(text)
+        os.utime(file, (when, when))
+        keys.append(programs.key("x", [File("a.py", file)], tmp_path / "1", tmp_path / "1"))
     assert keys[0] == keys[1] != keys[2]
 
 
@@ -305,12 +196,8 @@ def test_the_last_three_images_of_a_kind_are_kept(tmp_path: Path) -> None:
     with keeping.shelf(print, tmp_path) as kept:
 
         def made(number: int) -> Image:
-            entries = [File("number", str(number).encode())]
-
-            def build() -> Image:
-                return archive.build("lab.local/x:1", [entries], Settings(), tmp_path)
-
-            return kept.image(kind, f"k{number}", build)
+            content = str(number).encode()
+            return kept.image(kind, f"k{number}", lambda: image("lab.local/x:1", tmp_path, content))
 
         other = kept.layer(kind, "k0", lambda: ENTRIES)
         images = [made(0), made(1), made(2)]
@@ -322,78 +209,27 @@ def test_the_last_three_images_of_a_kind_are_kept(tmp_path: Path) -> None:
         assert len([*tmp_path.glob(f"{kind}-*.json")]) == 3
 
 
-def test_an_image_of_an_older_release_goes_too(tmp_path: Path) -> None:
-    for number in range(3):
-        digest = f"{number}" * 64
-        (tmp_path / f"{digest}.tar").write_text("image")
-        record = tmp_path / f"caas-{number}.json"
-        record.write_text(json.dumps({"name": "x", "digest": f"sha256:{digest}"}))
-        os.utime(record, (number, number))
-    (tmp_path / "other.tar").write_text("of somebody else")
-    with keeping.shelf(print, tmp_path) as kept:
-        kept.image(
-            "caas", "new", lambda: archive.build("lab.local/x:1", [ENTRIES], Settings(), tmp_path)
-        )
-    assert not (tmp_path / f"{'0' * 64}.tar").exists()
-    assert (tmp_path / f"{'1' * 64}.tar").exists()
-    assert (tmp_path / "other.tar").exists()
-
-
-_LARGE = bytes(2 << 20)
 _PROGRAMS = {"containerd": Path("/tools/containerd-2.4.2/containerd"), "ctr": Path("/tools/ctr")}
 
 
-@pytest.fixture
-def two_layers(tmp_path: Path) -> Image:
-    layers = [[File("large", _LARGE)], [File("small", b"small")]]
-    return archive.build("lab.local/x:1", layers, Settings(), tmp_path / "images")
+def image(name: str, folder: Path, content: bytes = b"") -> Image:
+    return archive.build(name, [[File("name", content or name.encode())]], Settings(), folder)
 
 
-class Ctr:
-    """A program that notes what it is told, and what is in an archive that it is given."""
-
-    def __init__(self, folder: Path) -> None:
-        self._calls = folder / "calls"
-        listing = f'[ "$4" = import ] && tar -tf "$6" | sort >"{folder}/listed"'
-        says = f'echo "$*" >>"{self._calls}"\n{listing}\nexit 0'
-        self.command = [str(program(folder / "ctr", says))]
-        self.listed = folder / "listed"
-
-    def calls(self) -> list[str]:
-        """Since the last time, without the namespace."""
-        said = self._calls.read_text().splitlines() if self._calls.exists() else []
-        self._calls.unlink(missing_ok=True)
-        return [line.removeprefix("--namespace k8s.io images ") for line in said]
-
-
-def test_an_archive_is_imported_once_and_named_again_when_it_is_another(
-    tmp_path: Path, two_layers: Image
-) -> None:
-    ctr, known = Ctr(tmp_path), tmp_path / KNOWN
-    aliases = {"example.com/x@sha256:00": "lab.local/x:1"}
-    load(ctr.command, [str(two_layers.archive)], aliases, known)
-    imported = f"import --local {two_layers.archive}"
+def test_an_archive_is_imported_once_and_named_again_when_it_is_another(tmp_path: Path) -> None:
+    noted, known = tmp_path / "calls", tmp_path / KNOWN
+    ctr = str(program(tmp_path / "ctr", f'echo "$*" >>"{noted}"'))
+    first, newer = (
+        image("lab.local/x:1", tmp_path / "images", content) for content in (b"1", b"2")
+    )
+    # In the end the name means the newer image: so must what was named after it.
+    for given in (first, first, newer):
+        aliases = {"example.com/x@sha256:00": "lab.local/x:1"}
+        load([ctr], [str(given.archive)], aliases, known)
     named = "tag --force lab.local/x:1 example.com/x@sha256:00"
-    assert ctr.calls() == [imported, named]
-    load(ctr.command, [str(two_layers.archive)], aliases, known)
-    assert ctr.calls() == []
-    newer = archive.build("lab.local/x:1", [[File("x", b"2")]], Settings(), tmp_path / "images")
-    load(ctr.command, [str(newer.archive)], aliases, known)
-    # The name means the newer image now: so must what was named after it.
-    assert ctr.calls() == [f"import --local {newer.archive}", named]
-
-
-def test_a_layer_that_containerd_has_is_not_given_again(tmp_path: Path, two_layers: Image) -> None:
-    with tarfile.open(two_layers.archive) as tar:
-        members = {member.name: member for member in tar}
-    (large,) = [name for name, member in members.items() if member.size > len(_LARGE)]
-    root = tmp_path / "root"
-    (root / BLOBS).mkdir(parents=True)
-    (root / BLOBS / Path(large).name).touch()
-    ctr = Ctr(tmp_path)
-    load(ctr.command, [str(two_layers.archive)], {}, root / KNOWN, root)
-    assert set(ctr.listed.read_text().split()) == members.keys() - {large}
-    assert [path.name for path in root.iterdir() if path.name != KNOWN] == [BLOBS.split("/")[0]]
+    imported = (f"import --local {one.archive}" for one in (first, newer))
+    calls = noted.read_text().replace("--namespace k8s.io images ", "").splitlines()
+    assert calls == [line for one in imported for line in (one, named)]
 
 
 @pytest.fixture
@@ -441,25 +277,10 @@ def test_nodes_share_the_files_of_images_and_no_database(
     assert [*(tmp_path / "containerd").iterdir()] == []
 
 
-def test_another_set_of_images_begins_with_what_it_has_in_common(
-    tmp_path: Path, unpacked: list[Sequence[Path]]
-) -> None:
-    furnished(tmp_path / "caas", "/base.tar", "/caas-1.tar")
-    furnished(tmp_path / "small", "/base.tar")
-    # Nothing of it is there, but more of its layers may be than in the last one.
-    newer = furnished(tmp_path / "newer", "/base.tar", "/caas-2.tar")
-    assert (newer / BLOBS / "caas-1.tar").exists()
-    # The order in which images are named makes no other set.
-    furnished(tmp_path / "again", "/caas-2.tar", "/base.tar")
-    assert len(unpacked) == 3
-
-
 def test_the_last_sets_of_images_are_kept(tmp_path: Path, unpacked: list[Sequence[Path]]) -> None:
-    for number in range(STORES + 2):
+    for number in (*range(STORES + 2), STORES + 1, 2):
         image_store.prepare([Path(f"/{number}.tar")], _PROGRAMS, print)
     assert len(stores(tmp_path)) == STORES
-    image_store.prepare([Path(f"/{STORES + 1}.tar")], _PROGRAMS, print)
-    image_store.prepare([Path("/2.tar")], _PROGRAMS, print)
     assert len(unpacked) == STORES + 2
     image_store.prepare([Path("/0.tar")], _PROGRAMS, print)
     assert len(unpacked) == STORES + 3
@@ -477,36 +298,27 @@ def test_where_files_cannot_be_linked_images_are_imported_later(
 
 
 def test_a_containerd_that_does_not_take_the_images_is_an_error(
-    tmp_path: Path, two_layers: Image, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    given = image("lab.local/x:1", tmp_path).archive
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     failing = program(tmp_path / "unshare", "echo 'containerd: no space left' >&2\nexit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(subprocess.CalledProcessError):
         loading.run([str(failing)])
     with pytest.raises(NodesError, match=r"cannot be unpacked: .*no space left"):
-        image_store.furnish(tmp_path / "containerd", [two_layers.archive], _PROGRAMS, print)
+        image_store.furnish(tmp_path / "containerd", [given], _PROGRAMS, print)
     assert stores(tmp_path) == []
 
 
 UNKNOWN = "sha256:" + "0" * 64
 
 
-def ask(path: Path, method: str, target: str) -> tuple[int, httpx.Headers, bytes]:
+def ask(path: Path, method: str, target: str) -> httpx.Response:
     """A request over a socket in the file system."""
     transport = httpx.HTTPTransport(uds=str(path))
     with httpx.Client(transport=transport, base_url="http://registry") as client:
-        answer = client.request(method, target)
-    return answer.status_code, answer.headers, answer.content
-
-
-def image(name: str, folder: Path) -> Image:
-    return archive.build(name, [[File("name", name.encode())]], Settings(), folder)
-
-
-@pytest.fixture
-def known(tmp_path: Path) -> Image:
-    return image("docker.io/library/known:1", tmp_path)
+        return client.request(method, target)
 
 
 @pytest.fixture
@@ -514,35 +326,25 @@ def stand_in(tmp_path: Path) -> Image:
     return image(STAND_IN, tmp_path)
 
 
-@pytest.fixture
-def contents(known: Image, stand_in: Image) -> Iterator[Contents]:
-    made = Contents([known.archive, stand_in.archive])
-    yield made
-    made.close()
-
-
 def test_a_name_that_no_archive_has_means_the_stand_in_and_what_an_archive_has_is_itself(
-    contents: Contents, known: Image, stand_in: Image
+    tmp_path: Path, stand_in: Image
 ) -> None:
-    for name, reference, meant in (
-        ("registry.k8s.io/sig-storage/nfsplugin", "v4.13.5", stand_in.digest),
-        ("docker.io/library/known", "2", stand_in.digest),
-        ("quay.io/known", "1", stand_in.digest),
-        ("localhost:5000/x", "latest", stand_in.digest),
-        ("docker.io/library/known", "1", known.digest),
-        ("any.example.com/x", known.digest, known.digest),
-        # A digest and a name of the lab are not stood for.
-        ("quay.io/x", UNKNOWN, None),
-        ("lab.local/bsybox", "1", None),
-    ):
-        found = contents.manifest(name, reference)
-        assert (found and found[0]) == meant, name
-
-
-def test_without_a_stand_in_a_name_is_not_found(known: Image) -> None:
-    contents = Contents([known.archive])
-    assert contents.manifest("quay.io/x", "1") is None
-    contents.close()
+    known = image("docker.io/library/known:1", tmp_path)
+    with contextlib.closing(Contents([known.archive, stand_in.archive])) as contents:
+        for name, reference, meant in (
+            ("registry.k8s.io/sig-storage/nfsplugin", "v4.13.5", stand_in.digest),
+            ("docker.io/library/known", "2", stand_in.digest),
+            ("localhost:5000/x", "latest", stand_in.digest),
+            ("docker.io/library/known", "1", known.digest),
+            ("any.example.com/x", known.digest, known.digest),
+            # A digest and a name of the lab are not stood for.
+            ("quay.io/x", UNKNOWN, None),
+            ("lab.local/bsybox", "1", None),
+        ):
+            found = contents.manifest(name, reference)
+            assert (found and found[0]) == meant, name
+    with contextlib.closing(Contents([known.archive])) as contents:
+        assert contents.manifest("quay.io/x", "1") is None
 
 
 def test_a_client_gets_all_of_the_stand_in_and_a_reason_for_what_it_does_not_get(
@@ -552,18 +354,19 @@ def test_a_client_gets_all_of_the_stand_in_and_a_reason_for_what_it_does_not_get
     with registry.serving(str(path), [stand_in.archive]) as contents:
         # What was given stays, also when a newer image has taken its place in the cache.
         stand_in.archive.unlink()
-        status, headers, body = ask(path, "GET", "/v2/nfs/manifests/v1?ns=registry.k8s.io")
-        assert (status, headers["Docker-Content-Digest"]) == (200, stand_in.digest)
-        status, asked, nothing = ask(path, "HEAD", "/v2/nfs/manifests/v1?ns=registry.k8s.io")
-        assert (status, nothing) == (200, b"")
-        assert asked["Content-Length"] == headers["Content-Length"] == str(len(body))
-        for described in (json.loads(body)["config"], *json.loads(body)["layers"]):
-            blob = ask(path, "GET", f"/v2/nfs/blobs/{described['digest']}?ns=registry.k8s.io")[2]
-            assert f"sha256:{hashlib.sha256(blob).hexdigest()}" == described["digest"]
-        status, _, body = ask(path, "GET", f"/v2/x/manifests/{UNKNOWN}?ns=lab.example.com")
-        assert status == 404
-        assert "needs an archive or an alias" in json.loads(body)["errors"][0]["message"]
+        target = "/v2/nfs/manifests/v1?ns=registry.k8s.io"
+        answer, head = ask(path, "GET", target), ask(path, "HEAD", target)
+        assert answer.headers["Docker-Content-Digest"] == stand_in.digest
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["Content-Length"] == str(len(answer.content))
+        for described in (answer.json()["config"], *answer.json()["layers"]):
+            blob = ask(path, "GET", f"/v2/nfs/blobs/{described['digest']}?ns=registry.k8s.io")
+            digest = hashlib.sha256(blob.content).hexdigest()
+            assert f"sha256:{digest}" == described["digest"]
+        refused = ask(path, "GET", f"/v2/x/manifests/{UNKNOWN}?ns=lab.example.com")
+        assert refused.status_code == 404
+        assert "needs an archive or an alias" in refused.json()["errors"][0]["message"]
         later = image("docker.io/library/later:1", tmp_path)
         contents.add(later.archive)
-        target = "/v2/library/later/manifests/1?ns=docker.io"
-        assert ask(path, "HEAD", target)[1]["Docker-Content-Digest"] == later.digest
+        found = ask(path, "HEAD", "/v2/library/later/manifests/1?ns=docker.io")
+        assert found.headers["Docker-Content-Digest"] == later.digest

@@ -22,7 +22,6 @@ from lab import issuer
 from lab.control_plane import pki
 from lab.control_plane.layout import Layout
 from lab.issuer import IssuerError, IssuerStatus
-from lab.issuer.__main__ import main
 
 PATIENCE_SECONDS = 120
 
@@ -146,12 +145,6 @@ def over_tls(found: IssuerStatus) -> Any:
     return json.loads(said.partition(b"\r\n\r\n")[2])
 
 
-def listening(found: IssuerStatus) -> set[int]:
-    """Its ports; what it let go may be another program's by now."""
-    connections = psutil.Process(found.pid).net_connections("tcp")
-    return {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
-
-
 def test_pods_get_its_keys_over_tls_at_an_address_that_it_keeps(
     folder: Path, authority: Layout
 ) -> None:
@@ -171,32 +164,3 @@ def test_pods_get_its_keys_over_tls_at_an_address_that_it_keeps(
     again = issuer.start(folder, authority)
     assert (again.keys_url, again.ca_certificate) == (first.keys_url, first.ca_certificate)
     assert over_tls(again) == fetched(f"{first.url}/keys")
-
-
-def test_an_authority_that_was_made_anew_signs_anew(folder: Path, authority: Layout) -> None:
-    first = issuer.start(folder, authority)
-    authority.certificate(pki.CA).unlink()
-    pki.ensure(authority)
-    second = issuer.start(folder, authority)
-    assert second.ca_certificate != first.ca_certificate
-    assert (second.url, second.keys_url) == (first.url, first.keys_url)
-    assert over_tls(second)["keys"]
-
-
-def test_without_an_authority_its_keys_are_on_loopback_alone(
-    folder: Path, authority: Layout
-) -> None:
-    assert len(listening(issuer.start(folder, authority))) == 2
-    plain = issuer.start(folder)
-    assert (plain.keys_url, plain.ca_certificate, plain.port) == (None, None, None)
-    assert [f"http://127.0.0.1:{port}" for port in listening(plain)] == [plain.url]
-
-
-def test_the_command_prints_a_token(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    url = str(issuer.start(folder).url)
-    assert main(["token", str(folder), "acme", "60"]) == 0
-    assert checked(url, capsys.readouterr().out.strip())["tenant"] == "acme"
-    assert main(["status", str(folder)]) == 0
-    assert capsys.readouterr().out.startswith(url)
-    assert main(["token", str(folder.with_name("none")), "acme"]) == 1
-    assert main(["dance", str(folder)]) == 2

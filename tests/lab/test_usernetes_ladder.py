@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from gpuclusters.compat.usernetes_versions import version_set
-from gpuclusters.core.converge import Clock
 from gpuclusters.core.finding import Refused
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import DAEMON_SET
@@ -38,19 +37,12 @@ from lab.usernetes.faults import (
 from lab.usernetes.server import inside, tell
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import KubeletStandIn, playing
-from tests.fixtures.waiting import Waiting, eventually
+from tests.fixtures.waiting import Quick, Waiting, eventually
 
 pytestmark = pytest.mark.lab
 GPUS = 2
 TRAINING = f"registry.example.com/train@sha256:{'a' * 64}"
 STRATEGIC = "application/strategic-merge-patch+json"
-
-
-class Quick(Clock):
-    """Looks more often: nothing here takes its time."""
-
-    def sleep(self, seconds: float) -> None:
-        super().sleep(min(seconds, 0.15))
 
 
 class Own(PatientObjects):
