@@ -1,10 +1,11 @@
-"""Parts of the lab's GPU Operator by themselves, and its process."""
+"""Parts of the lab's GPU Operator by themselves."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import yaml
@@ -107,38 +108,33 @@ def test_ready_is_also_said_with_nothing_to_do(
 
 
 @pytest.mark.parametrize(
-    ("servers", "node", "restarted", "away"),
+    ("servers", "node", "role", "away"),
     [
-        ([], "gpu-01", [], False),
-        (["gpu-01"], "gpu-01", [("gpu-01", "server")], True),
-        (["gpu-01"], "gpu-09", [("gpu-09", "agent")], False),
-        (["gpu-01", "gpu-02", "gpu-03"], "gpu-01", [("gpu-01", "server")], False),
+        ([], "gpu-01", "", False),
+        (["gpu-01"], "gpu-01", "server", True),
+        (["gpu-01"], "gpu-09", "agent", False),
+        (["gpu-01", "gpu-02", "gpu-03"], "gpu-01", "server", False),
     ],
 )
 def test_the_toolkit_restarts_rke2_and_a_single_server_takes_its_api_along(
     servers: list[str],
     node: str,
-    restarted: list[tuple[str, str]],
+    role: str,
     *,
     away: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """ "restarts containerd with a hangup call which restarts RKE2" (RKE2 documentation, GPU operators)."""
-    hosts = dict.fromkeys(servers, "server") | ({"gpu-09": "agent"} if servers else {})
-    for host in hosts:
-        (tmp_path / host / "root" / "var/lib/rancher/rke2/agent").mkdir(parents=True)
     if servers:
-        members = {host: {"role": role} for host, role in hosts.items()}
+        roles = dict.fromkeys(servers, "server") | {"gpu-09": "agent"}
+        for host in roles:
+            (tmp_path / host / "root" / "var/lib/rancher/rke2/agent").mkdir(parents=True)
+        members = {host: {"role": role} for host, role in roles.items()}
         Clusters(tmp_path).save({"id": "c", "names": [], "members": members})
-    done: list[tuple[str, str]] = []
-    gone: list[Path] = []
-
-    async def restart(self: HostMachines, name: str, role: str) -> None:
-        done.append((name, role))
-
+    restart, goes = AsyncMock(), Mock()
     monkeypatch.setattr(HostMachines, "_restart", restart)
-    monkeypatch.setattr(machines, "_api_goes_away", gone.append)
+    monkeypatch.setattr(machines, "_api_goes_away", goes)
     asyncio.run(HostMachines(tmp_path, tmp_path).restart_rke2(node))
-    assert done == restarted
-    assert bool(gone) is away
+    assert [call.args for call in restart.await_args_list] == ([(node, role)] if role else [])
+    assert goes.called is away

@@ -271,31 +271,6 @@ def test_the_preflight_finds_nothing_wrong_with_our_own_release_and_what_is_wron
     assert "node gpu-09 is not in the cluster" in text
 
 
-def test_a_pod_gets_gpus_by_the_device_plugin_and_the_node_has_no_more_than_it_has(
-    world: World,
-) -> None:
-    def pod(name: str, gpus: int) -> dict[str, Any]:
-        limits = {"limits": {"nvidia.com/gpu": gpus}}
-        container = {"name": "c", "image": "example.com/train:1", "resources": limits}
-        spec = {"nodeName": world.nodes[0], "containers": [container]}
-        return {"metadata": {"name": name}, "spec": spec}
-
-    def phase(name: str) -> str:
-        found = world.objects.get(POD, name, world.namespace) or {}
-        return str((found.get("status") or {}).get("phase"))
-
-    pods = f"/api/v1/namespaces/{world.namespace}/pods"
-    with world.cluster.api() as api:
-        assert api.request("POST", pods, pod("fits", 6))[0] == 201
-        eventually(lambda: phase("fits") == "Running", "a pod with 6 GPUs runs")
-        assert api.request("POST", pods, pod("too-many", 3))[0] == 201
-        eventually(
-            lambda: phase("too-many") == "Failed", "a pod with 3 more is refused by the kubelet"
-        )
-    for name in ("fits", "too-many"):
-        world.objects.delete(POD, name, world.namespace)
-
-
 def test_another_layout_of_one_node_leaves_the_other_untouched(world: World) -> None:
     first, second = world.nodes
     eventually(lambda: "nvidia.com/mig.config" in world.labels(first), "the operator's own default")

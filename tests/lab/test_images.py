@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import httpx
@@ -34,6 +34,7 @@ from lab.nodes.image_store import STORES, Store
 from lab.nodes.loading import BLOBS, KNOWN, load
 from lab.nodes.registry import Contents
 from lab.tools import ToolError
+from tests.lab.test_tools import script
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRIES: list[Entry] = [
@@ -48,13 +49,6 @@ def written(entries: list[Entry]) -> tuple[bytes, str]:
     out = io.BytesIO()
     digest = layer.write(entries, out)
     return out.getvalue(), digest
-
-
-def program(path: Path, lines: str) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{lines}\n")
-    path.chmod(0o755)
-    return path
 
 
 def test_a_layer_depends_on_its_content_and_on_neither_order_nor_machine(tmp_path: Path) -> None:
@@ -116,7 +110,7 @@ LDD = """\
 def test_a_library_that_is_missing_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program(tmp_path / "ldd", f"cat <<'END'\n{LDD}END")
+    script(tmp_path / "ldd", f"cat <<'END'\n{LDD}END")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(ToolError, match=r"libz\.so\.1"):
         interpreter.libraries([Path("/usr/bin/python3")])
@@ -218,7 +212,7 @@ def image(name: str, folder: Path, content: bytes = b"") -> Image:
 
 def test_an_archive_is_imported_once_and_named_again_when_it_is_another(tmp_path: Path) -> None:
     noted, known = tmp_path / "calls", tmp_path / KNOWN
-    ctr = str(program(tmp_path / "ctr", f'echo "$*" >>"{noted}"'))
+    ctr = str(script(tmp_path / "ctr", f'echo "$*" >>"{noted}"'))
     first, newer = (
         image("lab.local/x:1", tmp_path / "images", content) for content in (b"1", b"2")
     )
@@ -254,8 +248,8 @@ def stores(tmp_path: Path) -> list[Path]:
     return [*(tmp_path / "cache" / "gpu-clusters" / "stores").glob("store-*")]
 
 
-def furnished(target: Path, *names: str, report: Callable[[str], None] = print) -> Path:
-    image_store.furnish(target, [Path(name) for name in names], _PROGRAMS, report)
+def furnished(target: Path, *names: str) -> Path:
+    image_store.furnish(target, [Path(name) for name in names], _PROGRAMS, print)
     return target
 
 
@@ -286,23 +280,12 @@ def test_the_last_sets_of_images_are_kept(tmp_path: Path, unpacked: list[Sequenc
     assert len(unpacked) == STORES + 3
 
 
-def test_where_files_cannot_be_linked_images_are_imported_later(
-    tmp_path: Path, unpacked: list[Sequence[Path]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(tmp_path / "bin" / "cp", "echo 'Invalid cross-device link' >&2\nexit 1")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    said: list[str] = []
-    target = furnished(tmp_path / "containerd", "/a.tar", report=said.append)
-    assert not target.exists()
-    assert said[-1] == "images are imported into each node: Invalid cross-device link"
-
-
 def test_a_containerd_that_does_not_take_the_images_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = image("lab.local/x:1", tmp_path).archive
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    failing = program(tmp_path / "unshare", "echo 'containerd: no space left' >&2\nexit 1")
+    failing = script(tmp_path / "unshare", "echo 'containerd: no space left' >&2\nexit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(subprocess.CalledProcessError):
         loading.run([str(failing)])

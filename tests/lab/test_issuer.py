@@ -76,11 +76,7 @@ def test_an_issuer_that_ended_comes_back_with_its_name_and_keys(folder: Path) ->
     def killed() -> None:
         os.kill(issuer.status(folder).pid or 0, signal.SIGKILL)
 
-    def stopped() -> None:
-        issuer.stop(folder)
-        issuer.stop(folder)
-
-    for end in (killed, stopped):
+    for end in (killed, lambda: issuer.stop(folder)):
         process = psutil.Process(issuer.status(folder).pid)
         end()
         # This test is its parent only by chance; a zombie has ended.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from gpuclusters.container_api.container import LEASE_ANNOTATION
 from lab.hosts.folder import HostsFolder
 from lab.hosts.injecting import BusyError
 from lab.kubelet import stop
-from lab.kubelet.addresses import LoopbackAddresses, public, reachable
 from lab.kubelet.checkpoint import Allocation, Checkpoint
 from lab.kubelet.environment import located
 from lab.kubelet.folder import KubeletFolder
@@ -94,26 +92,6 @@ def test_a_log_is_read_as_asked(tmp_path: Path) -> None:
     assert text == "second run\n"
     assert abs(datetime.fromisoformat(when) - datetime.now(UTC)) < timedelta(minutes=1)
     assert read(log, since=datetime.now(UTC) + timedelta(minutes=1)) == []
-
-
-def test_addresses_of_processes_are_their_own_and_their_ports_are_free(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    addresses = LoopbackAddresses()
-    first = addresses.take([8080])
-    assert first.startswith("127.")
-    assert not first.startswith("127.0.")
-    assert first != addresses.take([8080])
-    # Endpoints of Services must not be loopback: the cluster is told another address for it.
-    assert public(first).startswith("198.")
-    assert reachable(public(first)) == first
-    with socket.socket() as taken:
-        taken.bind(("127.18.7.7", 0))
-        taken.listen()
-        numbers = iter([7, 7, 9, 9])
-        monkeypatch.setattr(addresses._random, "randint", lambda *_: next(numbers))
-        monkeypatch.setattr(addresses._random, "choice", lambda _: 18)
-        assert addresses.take([taken.getsockname()[1]]) == "127.18.9.9"
 
 
 def test_a_folder_whose_path_is_too_long_for_sockets_gets_a_short_name_that_is_trusted(

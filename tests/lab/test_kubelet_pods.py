@@ -116,28 +116,6 @@ def test_a_node_is_ready_and_an_ordinary_pod_on_it_runs_has_a_log_and_goes(
         eventually(is_gone(client, f"{pods}/p"))
 
 
-def test_a_pod_that_does_not_fit_waits_and_init_containers_have_ended_when_one_runs(
-    kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
-) -> None:
-    pods = f"/api/v1/namespaces/{namespace}/pods"
-    large = pod_on("", "large", resources={"limits": {"nvidia.com/pgpu": "9"}})
-    pod = pod_on(kubelet.name)
-    pod["spec"]["initContainers"] = [
-        {"name": "once", "image": "any"},
-        {"name": "beside", "image": "any", "restartPolicy": "Always"},
-    ]
-    with kube_api.api() as client:
-        for one in (large, pod):
-            post(client, pods, one)
-        found = eventually(in_phase(client, f"{pods}/p", "Running"))
-        told = found["status"]["initContainerStatuses"]
-        eventually(lambda: "Insufficient nvidia.com/pgpu" in str(client.get(f"{pods}/large")))
-    assert [(one["name"], *one["state"], one["ready"]) for one in told] == [
-        ("once", "terminated", True),
-        ("beside", "running", True),
-    ]
-
-
 PROGRAM = """
 import http.server, os, signal, sys
 token = open("/var/run/mine/token").read().split(".")

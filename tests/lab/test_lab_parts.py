@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,13 +73,3 @@ def test_a_machine_that_is_not_asked_for_any_more_stays_and_the_new_word_counts_
     assert found.joins == {"b"}
     (tmp_path / FILE).write_text('{"version": 9}')
     assert with_known(tmp_path, spec("a")) == spec("a"), "of another version of the lab"
-
-
-def test_the_first_process_of_a_node_imports_no_client_and_no_simulated_host() -> None:
-    """It starts with every node, and a node starts in two seconds."""
-    listed = subprocess.run(
-        [sys.executable, "-c", "import sys, lab.nodes.first_process; print(*sys.modules)"],
-        capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
-    assert "lab.nodes.first_process" in listed
-    assert {"kubernetes", "pydantic", "aiohttp", "lab.hosts.host"}.isdisjoint(listed)

@@ -175,17 +175,12 @@ def test_a_door_out_of_the_vm_is_closed(admit: Admit, said: str, case: str) -> N
     assert said.lower() in admit(pod(**PODS["refused"][said][case])).lower()
 
 
-@pytest.mark.parametrize(
-    ("tail", "image"),
-    [
-        *(("", image) for image in image_cases.PUBLIC),
-        *((LISTED, image) for image in image_cases.WITH_LIST),
-    ],
-)
-def test_public_registries_or_what_is_below_the_paths_of_a_list_are_allowed(
-    admit: Admit, tail: str, image: str
-) -> None:
-    assert admit.of(tail)(pod(container={"image": image})) == ""
+def test_public_registries_or_what_is_below_the_paths_of_a_list_are_allowed(admit: Admit) -> None:
+    listed = admit.of(LISTED)
+    for image in image_cases.PUBLIC:
+        assert admit(pod(container={"image": image})) == ""
+    for image in image_cases.WITH_LIST:
+        assert listed(pod(container={"image": image})) == ""
 
 
 @pytest.mark.attack(
@@ -211,25 +206,15 @@ def test_without_a_list_no_address_and_no_local_name_is_allowed(admit: Admit, im
 def test_a_list_allows_nothing_beside_its_paths(admit: Admit, image: str) -> None:
     said = admit.of(LISTED)(pod(container={"image": image}))
     assert f"images come from {', '.join(sorted(image_cases.LISTED))}" in said
-
-
-def test_a_namespace_that_does_not_say_where_images_come_from_has_none(admit: Admit) -> None:
+    # A namespace that does not say where images come from has none.
     assert "images come from" in admit.of(UNSAID)(pod())
 
 
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ({"externalIPs": ["192.0.2.1"]}, "externalIPs"),
-        ({"type": "NodePort"}, "ClusterIP"),
-        ({"type": "LoadBalancer"}, "ClusterIP"),
-    ],
-)
-def test_no_service_opens_a_door_to_the_outside(
-    admit: Admit, spec: dict[str, Any], said: str
-) -> None:
-    assert said in admit(service(**spec), "services")
+def test_no_service_opens_a_door_to_the_outside(admit: Admit) -> None:
     assert admit(service(), "services") == ""
+    assert "externalIPs" in admit(service(externalIPs=["192.0.2.1"]), "services")
+    for kind in ("NodePort", "LoadBalancer"):
+        assert "ClusterIP" in admit(service(type=kind), "services")
 
 
 @pytest.fixture
@@ -253,7 +238,6 @@ LEASED: dict[str, Any] = {
     },
 }
 
-LARGE = {"cpu": "64"}
 OTHER_IMAGE = {"spec": {"containers": [{"name": "main", "image": "registry.example.com/other:1"}]}}
 
 
@@ -287,22 +271,14 @@ def test_only_the_lease_controller_lets_a_pod_go(admit: Admit, gated: str) -> No
     tries="start a container in a running pod, or make the pod larger than its quota",
     stopped_by="the pod policy, which closes pods/ephemeralcontainers and pods/resize",
 )
-@pytest.mark.parametrize(
-    ("part", "change"),
-    [
-        (
-            "/ephemeralcontainers",
-            {"ephemeralContainers": [{"name": "debug", "image": "registry.example.com/shell:1"}]},
-        ),
-        (
-            "/resize",
-            {"containers": [{"name": "main", "resources": {"limits": LARGE, "requests": LARGE}}]},
-        ),
-    ],
-)
 @pytest.mark.parametrize("user", ["tenant", CONTROLLERS])
-def test_nobody_enters_or_enlarges_a_running_vm(
-    admit: Admit, gated: str, user: str, part: str, change: dict[str, Any]
-) -> None:
-    said = admit.change(user, gated, {"spec": change}, part)
-    assert "ephemeral containers are refused, and a pod keeps its size" in said
+def test_nobody_enters_or_enlarges_a_running_vm(admit: Admit, gated: str, user: str) -> None:
+    shell = {"name": "debug", "image": "registry.example.com/shell:1"}
+    large = {"cpu": "64"}
+    larger = {"name": "main", "resources": {"limits": large, "requests": large}}
+    for part, change in (
+        ("/ephemeralcontainers", {"ephemeralContainers": [shell]}),
+        ("/resize", {"containers": [larger]}),
+    ):
+        said = admit.change(user, gated, {"spec": change}, part)
+        assert "ephemeral containers are refused, and a pod keeps its size" in said

@@ -295,11 +295,7 @@ def test_what_does_not_have_its_digest_or_not_the_program_is_refused(tmp_path: P
     other, archive = packed("something-else")
     with pytest.raises(ToolError, match=r"etcd\.tar\.gz holds no file etcd-v3\.6\.14/etcd"):
         fetched(other, tmp_path, archive)
-
-
-def test_what_nothing_can_verify_or_is_not_of_this_platform_is_not_downloaded(
-    tmp_path: Path,
-) -> None:
+    # What nothing can verify or is not of this platform is not downloaded.
     assert fetched(tool(Release(URL)), tmp_path, {FETCHED: PROGRAM}) is None
     assert download(pinned(), Platform("darwin", "arm64"), tmp_path, open_url) is None
     assert fetched(tool(None), tmp_path, {}) is None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import textwrap
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +18,7 @@ from lab.tools.catalogue import TOOLS
 from lab.tools.golang import find_go
 from lab.tools.model import ToolError
 from tests.fixtures.waiting import eventually
+from tests.lab.test_tools import script
 
 SOURCES = (
     "k8s.io/kubernetes",
@@ -34,24 +33,15 @@ OURS_OF = {"coredns": "github.com/coredns/coredns"}
 """Programs whose main is ours, around a module of others."""
 
 
-def fake_go(folder: Path, script: str, version: str = "go1.26.8") -> Path:
-    """A `go` that knows `version` and `env`, and runs `script` as `build`."""
-    folder.mkdir(exist_ok=True)
-    go = folder / "go"
-    go.write_text(
-        textwrap.dedent(
-            f"""\
-            #!/bin/sh
-            case "$1" in
-              version) echo "go version {version} linux/amd64"; exit 0;;
-              env) printf '%s\\n%s\\n' "{folder}/cache/deep" "{folder}/mod"; exit 0;;
-            esac
-            """
-        )
-        + textwrap.dedent(script)
-    )
-    go.chmod(0o755)
-    return go
+def fake_go(folder: Path, lines: str, version: str = "go1.26.8") -> Path:
+    """A `go` that knows `version` and `env`, and runs `lines` as `build`."""
+    known = f"""\
+case "$1" in
+  version) echo "go version {version} linux/amd64"; exit 0;;
+  env) printf '%s\\n%s\\n' "{folder}/cache/deep" "{folder}/mod"; exit 0;;
+esac
+"""
+    return script(folder / "go", known + lines)
 
 
 MAKES_WHAT_O_SAYS = """\
@@ -122,12 +112,14 @@ def test_an_interrupted_build_stops_the_compilers(
     with pytest.raises(KeyboardInterrupt):
         build(go, [TOOLS["helm"]], tmp_path, lambda _: None)
     compiler = int(started.read_text())
-    until = time.monotonic() + 120
-    while psutil.pid_exists(compiler) and (
-        psutil.Process(compiler).status() != psutil.STATUS_ZOMBIE
-    ):
-        assert time.monotonic() < until, f"the compiler (pid {compiler}) still runs"
-        time.sleep(0.05)
+
+    def ended() -> bool:
+        # A zombie has ended.
+        return not psutil.pid_exists(compiler) or (
+            psutil.Process(compiler).status() == psutil.STATUS_ZOMBIE
+        )
+
+    eventually(ended, f"the compiler (pid {compiler}) still runs")
 
 
 def test_the_builders_environment_cannot_change_the_result() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
 
 from lab.hosts import NodeState
-from lab.pods import cluster_dns, rootless
-from lab.pods.cluster_dns import Name
-from lab.pods.in_pod import Network
+from lab.pods import rootless
 from lab.pods.rootless import InNode
 from lab.usernetes import faults
 from lab.usernetes.server import inside, tell
@@ -50,14 +47,3 @@ def test_what_is_told_is_read_again_and_told_once(tmp_path: Path) -> None:
     assert inside(NodeState("a", False, GPUS, "nvidia", True, "worker", True), []) == InNode()
     bare = inside(NodeState("a", True, (), "runc", False, "worker", True), [])
     assert (bare.names, bare.injects) == ((), False)
-
-
-def test_nothing_gets_to_pods_of_a_node_that_is_cut_off(tmp_path: Path) -> None:
-    cluster_dns.publish(tmp_path, Name("ns", "r-0.reach"), "127.0.0.1", "b")
-    tell(tmp_path, {"a": InNode(), "b": InNode(cut_off=True)})
-    network = Network(tmp_path, "a", "ns")
-    address = network.getaddrinfo("r-0.reach", 9)[0][4]
-    with socket.socket() as own, pytest.raises(TimeoutError):
-        network.connect(own, address)
-    with pytest.raises(socket.gaierror, match="Temporary failure"):
-        Network(tmp_path, "b", "ns").getaddrinfo("r-0.reach", 9)
