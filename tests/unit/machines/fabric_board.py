@@ -9,10 +9,10 @@ from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.board import FabricBoard
 from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.host.model import PciFunction
+from tests.fixtures.made_up import CONNECTION
 from tests.fixtures.waiting import Waiting
 
 H100 = TABLES[Baseboard.HGX_H100]
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
 GPUS = {str(m): f"0000:{m:02x}:00.0" for m in range(1, 9)}
 SINGLES, PAIRS = list(range(7, 15)), [3, 4, 5, 6]
 
@@ -20,7 +20,7 @@ SINGLES, PAIRS = list(range(7, 15)), [3, 4, 5, 6]
 def inputs(partitions: Sequence[int] | None, **changes: Any) -> model.FabricInputs:
     return model.FabricInputs.model_validate(
         {
-            "connection": {"host": "hgx-01", "address": "192.0.2.1", "host_key": KEY},
+            "connection": CONNECTION,
             "board": "board-0",
             "baseboard": "hgx-h100",
             "partitions": partitions,
@@ -49,9 +49,7 @@ class Board(Waiting):
     meanwhile: dict[str, Callable[[], object]] = field(default_factory=dict)
     """What others do once, just before an action."""
     trips: int = 0
-    shuffled: dict[str, int] = field(
-        default_factory=dict
-    )  # modules at other addresses than in GPUS
+    shuffled: dict[str, int] = field(default_factory=dict)  # modules elsewhere than in GPUS
     left_out: dict[int, tuple[int, ...]] = field(default_factory=dict)
     links: dict[int, int] = field(default_factory=dict)  # of GPUs that have fewer than 18
     withheld: set[int] = field(default_factory=set)  # modules that leases recycle
@@ -134,17 +132,8 @@ class Board(Waiting):
         self.active = set(partition_ids) if self.passes_list_on else set()
 
     def inspect(self, addresses: Sequence[str]) -> Mapping[str, PciFunction]:
-        of = {a: int(m) for m, a in GPUS.items()}
-        return {
-            a: PciFunction(
-                a,
-                present=True,
-                iommu_group="1",
-                driver="vfio-pci",
-                users=(4242,) if of[a] in self.used else (),
-            )
-            for a in addresses
-        }
+        users = {a: (4242,) if int(m) in self.used else () for m, a in GPUS.items()}
+        return {a: PciFunction(a, True, "1", "vfio-pci", users[a]) for a in addresses}
 
     def read(self, addresses: Sequence[str]) -> model.ModuleReading:
         self.calls.append("modules")

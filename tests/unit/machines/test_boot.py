@@ -9,16 +9,13 @@ from gpuclusters.boot.decide import BootMethod, BootState, FoundFile
 from gpuclusters.boot.model import HostBootInputs
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.host.model import sha256_of
+from tests.fixtures.made_up import CONNECTION
 
 PATH = model.MODPROBE_FILE
 TEXT = f"{model.MARK}\nblacklist nouveau\n"
 INPUTS = HostBootInputs.model_validate(
     {
-        "connection": {
-            "host": "hgx-01",
-            "address": "192.0.2.1",
-            "host_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8r1z7xUQ0zW5pX6H7qv0cCj0m3m1kqXJ8m0l5m3u8f",
-        },
+        "connection": CONNECTION,
         "kernel_arguments": ["intel_iommu=on"],
         "files": {PATH: TEXT},
     }

@@ -13,9 +13,7 @@ from gpuclusters.cdi import decide as cdi
 from gpuclusters.cdi import model
 from gpuclusters.host.model import PciFunction
 from tests.fixtures.cdi_rules import faults_in
-
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
-CONNECTION = {"host": "hgx-01", "address": "192.0.2.1", "host_key": KEY}
+from tests.fixtures.made_up import CONNECTION
 
 
 def spec(*devices: tuple[str, str], **changes: Any) -> model.CdiSpecInputs:
@@ -30,8 +28,10 @@ def spec(*devices: tuple[str, str], **changes: Any) -> model.CdiSpecInputs:
     )
 
 
-def vfio(address: str, group: str | None = "12", driver: str | None = "vfio-pci") -> PciFunction:
-    return PciFunction(address, present=True, iommu_group=group, driver=driver)
+def vfio(
+    address: str, group: str | None = "12", driver: str | None = "vfio-pci", own: str | None = None
+) -> PciFunction:
+    return PciFunction(address, True, group, driver, vfio_device=own)
 
 
 A, B = "0000:0f:00.0", "0000:10:00.0"
@@ -101,16 +101,6 @@ def test_two_devices_of_one_iommu_group_cannot_be_told_apart() -> None:
 BOOT_PATH = "/var/run/cdi/pgpu.json"
 
 
-def with_own_device(address: str, n: int) -> PciFunction:
-    return PciFunction(
-        address,
-        present=True,
-        iommu_group=str(20 + n),
-        driver="vfio-pci",
-        vfio_device=f"vfio{n}",
-    )
-
-
 @pytest.mark.parametrize(
     ("vfio_backend", "own_devices", "nodes"),
     [
@@ -123,7 +113,7 @@ def with_own_device(address: str, n: int) -> PciFunction:
 def test_both_forms_of_vfio(vfio_backend: str, own_devices: bool, nodes: list[str]) -> None:
     wanted = spec(("1", A), ("2", B), path=BOOT_PATH, vfio=vfio_backend)
     found = {
-        a: with_own_device(a, n) if own_devices else vfio(a, str(20 + n))
+        a: vfio(a, str(20 + n), own=f"vfio{n}" if own_devices else None)
         for n, a in enumerate((A, B), start=1)
     }
     rendered = json.loads(cdi.render(wanted, found))
@@ -134,7 +124,7 @@ def test_both_forms_of_vfio(vfio_backend: str, own_devices: bool, nodes: list[st
 
 def test_iommufd_that_the_host_lacks_is_refused_by_device() -> None:
     wanted = spec(("1", A), ("2", B), path=BOOT_PATH, vfio="iommufd")
-    (one,) = cdi.device_findings(wanted, {A: with_own_device(A, 1), B: vfio(B, "22")})
+    (one,) = cdi.device_findings(wanted, {A: vfio(A, "21", own="vfio1"), B: vfio(B, "22")})
     assert one.code == "cdi.no-iommufd"
     assert f"device 2: {B} has no" in one.problem
     assert "CONFIG_IOMMUFD" in one.remedy

@@ -94,11 +94,6 @@ def test_containerd_takes_our_drop_in(
     assert complaints == []
 
 
-def test_without_our_drop_in_it_would_wait_shorter(program: Path, tmp_path: Path) -> None:
-    document, _ = read(program, tmp_path, "3")
-    assert document["plugins"][IMAGES]["image_pull_progress_timeout"] == "5m0s"
-
-
 def test_the_switch_for_cdi_is_one_that_this_containerd_no_longer_knows(
     program: Path, tmp_path: Path
 ) -> None:

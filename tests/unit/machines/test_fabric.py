@@ -3,12 +3,14 @@
 import itertools
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuclusters.fabric.table import (
+    BOARDS,
     TABLES,
     Baseboard,
     LayoutError,
@@ -117,3 +119,16 @@ def test_a_known_table_has_the_shape_of_its_board(table: PartitionTable) -> None
     assert [sizes.count(n) for n in (8, 4, 2, 1)] == [1, 2, 4, 8]
     first = 1 if table.baseboard is Baseboard.HGX_B200 else 0
     assert [p.id for p in table.partitions] == list(range(first, first + 15))
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_every_board_is_on_the_page_with_its_numbers(board: Baseboard) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/fabric.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| {board} |")]
+    partitions = BOARDS[board].partitions
+    if partitions:
+        pairs = [f"{p[0]}, {p[1]}" for p in partitions.values() if len(p) == 2]
+        assert f"| {min(partitions)} to {max(partitions)} |" in row
+        assert f"| {'; '.join(pairs)} |" in row
+    else:
+        assert "| in no source |" in row

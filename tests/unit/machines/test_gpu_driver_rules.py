@@ -14,16 +14,11 @@ from gpuclusters.core.finding import Finding, Level
 from gpuclusters.driver import decide
 from gpuclusters.driver.model import Gpu, GpuDriverInputs, LiveDriver, packages
 from gpuclusters.host.model import sha256_of
+from tests.fixtures import made_up
 
 KERNEL = "6.8.0-60-generic"
 CASES = yaml.safe_load((Path(__file__).parent / "gpu_driver_rules.yaml").read_text())
-CONNECTION = {
-    "host": "gpu-1",
-    "address": "192.0.2.1",
-    "port": 22,
-    "user": "ops",
-    "host_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0Zs8dbjpwDwPYSLyTTzHbHV8ikvsGJDNc1zLwrMyRV",
-}
+CONNECTION = {**made_up.CONNECTION, "host": "gpu-1"}
 
 
 def inputs(**changes: Any) -> GpuDriverInputs:

@@ -10,6 +10,7 @@ from gpuclusters.cdi.model import CdiSpecInputs
 from gpuclusters.core.finding import Level
 from gpuclusters.host.capability import findings
 from gpuclusters.host.model import HostFileSpec, LiveFile, PciFunction, check_path, sha256_of
+from tests.fixtures.made_up import CONNECTION
 from tests.unit.machines import test_cdi
 
 PATH, CDI_PATH, GPU = "/etc/x.conf", "/etc/cdi/pgpu.json", "0000:0f:00.0"
@@ -22,7 +23,7 @@ def live(text: str, mode: str = "0644", owner: str = "root:root") -> LiveFile:
 
 def file(**changes: Any) -> HostFileSpec:
     return HostFileSpec.model_validate(
-        {"connection": test_cdi.CONNECTION, "path": PATH, "content": "a\nb\n"} | changes
+        {"connection": CONNECTION, "path": PATH, "content": "a\nb\n"} | changes
     )
 
 

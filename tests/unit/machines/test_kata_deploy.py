@@ -1,13 +1,186 @@
-"""What cannot change while Kata is installed."""
+"""What kata-deploy is told: values that its chart reads, and a configuration that its shims read."""
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
+from gpuclusters.boot.guest_profile import BootProfile, Guest
+from gpuclusters.core.model import merged
 from gpuclusters.kata import model as kata_model
-from gpuclusters.kata.model import DeploymentMode, Installation, Shim
-from tests.unit.machines.test_kata_chart import values
+from gpuclusters.kata.model import DeploymentMode, Installation, Shim, ShimConfiguration
+
+PROFILE = BootProfile.of(Guest(gpus=8, memory_gib=256, huge_pages=True, kernel=(6, 17)))
+
+
+def written(shim: Shim, **changes: Any) -> dict[str, Any]:
+    """The configuration of a shim, as the shim reads it."""
+    return tomllib.loads(ShimConfiguration(shim=shim, profile=PROFILE, **changes).toml())
+
+
+def values(shim: Shim = Shim.GO, **changes: object) -> dict[str, Any]:
+    given = {
+        "installation": Installation(),
+        "distribution": "k8s",
+        "drop_in": "x = 1\n",
+        "snapshotter": "overlayfs",
+        "node_selector": {"a": "b"},
+        **changes,
+    }
+    return kata_model.chart_values(shim=shim, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shim", Shim)
+@pytest.mark.parametrize("mode", DeploymentMode)
+def test_every_value_that_is_set_is_one_that_the_chart_reads(
+    shim: Shim, mode: DeploymentMode
+) -> None:
+    assert not [*kata_model.unknown_keys(values(shim, installation=Installation(mode, "b")))]
+
+
+def test_our_shim_and_no_other_is_installed() -> None:
+    shims = values()["shims"]
+    assert shims.keys() == {"disableAll", "qemu-nvidia-gpu"}
+    assert shims["disableAll"] is True
+    assert shims["qemu-nvidia-gpu"]["allowedHypervisorAnnotations"] == []
+    assert values()["snapshotter"] == {"setup": []}
+
+
+@pytest.mark.parametrize(
+    ("shim", "snapshotter", "setup", "mapping"),
+    [
+        # The chart's own values.yaml (4.1.0): nydus for -snp and -tdx, none for the others.
+        (Shim.GO, None, {"setup": []}, ""),
+        (Shim.GO_SNP, None, {"setup": ["nydus"]}, "nydus"),
+        (Shim.RUST_TDX, None, {"setup": ["nydus"]}, "nydus"),
+        (Shim.GO, "overlayfs", {"setup": []}, ""),
+        # "the only layout the Go runtime can consume", its comment on erofsMergeMode says.
+        (Shim.GO, "erofs", {"setup": ["erofs"], "erofsMergeMode": "unmerged"}, "erofs"),
+        (Shim.RUST_SNP, "erofs", {"setup": ["erofs"]}, "erofs"),
+    ],
+)
+def test_a_shim_gets_the_snapshotter_that_its_images_need(
+    shim: Shim, snapshotter: str | None, setup: dict[str, object], mapping: str
+) -> None:
+    given = values(shim, snapshotter=snapshotter)
+    assert given["snapshotter"] == setup
+    assert given["shims"][shim.value]["containerd"] == {"snapshotter": mapping}
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "nearest"),
+    [
+        ({"deployMode": "job"}, ("deployMode",), "deploymentMode"),
+        ({"nfd": {"enabled": True}}, ("nfd",), None),
+        ({"shims": {"qemu-nvida-gpu": {}}}, ("shims", "qemu-nvida-gpu"), "qemu-nvidia-gpu"),
+        ({"shims": {"fc": {"dropin": ""}}}, ("shims", "fc", "dropin"), "dropIn"),
+        ({"env": {"multiInstalSuffix": ""}}, ("env", "multiInstalSuffix"), "multiInstallSuffix"),
+        ({1: 2}, ("1",), None),
+    ],
+)
+def test_a_key_that_the_chart_does_not_read_is_told_with_those_that_it_does(
+    given: dict[object, object], path: tuple[str, ...], nearest: str | None
+) -> None:
+    ((at, known),) = kata_model.unknown_keys(given)  # type: ignore[arg-type]
+    assert at == path
+    assert nearest is None or nearest in known
+
+
+def test_values_that_the_chart_passes_on_have_keys_of_their_own() -> None:
+    assert not [
+        *kata_model.unknown_keys(
+            {
+                "affinity": {"nodeAffinity": {"x": 1}},
+                "podLabels": {"any": "thing"},
+                "resources": {"limits": {"cpu": "1"}},
+                "customRuntimes": {"runtimes": {"mine": {"baseConfig": "qemu"}}},
+            }
+        )
+    ]
+
+
+def test_values_are_merged_as_helm_does() -> None:
+    assert merged({"a": {"b": 1, "c": [1]}, "d": 1}, {"a": {"c": [2]}, "d": {"e": 1}}) == {
+        "a": {"b": 1, "c": [2]},
+        "d": {"e": 1},
+    }
+
+
+def test_the_go_shim_has_its_timeouts_in_seconds_under_runtime() -> None:
+    document = written(Shim.GO)
+    assert document["runtime"]["create_container_timeout"] == 1200
+    assert document["agent"]["kata"] == {"dial_timeout": 1200}
+    qemu = document["hypervisor"]["qemu"]
+    assert qemu["cold_plug_vfio"] == "root-port"
+    assert qemu["hot_plug_vfio"] == "no-port"
+    assert qemu["enable_annotations"] == []
+    assert qemu["default_memory"] == 8192
+    assert "pod_resource_api_sock" not in document["runtime"]
+
+
+def test_the_rust_shim_has_them_under_its_agent_and_one_in_milliseconds() -> None:
+    document = written(Shim.RUST)
+    assert document["agent"]["kata"] == {
+        "create_container_timeout": 1200,
+        "reconnect_timeout_ms": 1_200_000,
+    }
+    assert "create_container_timeout" not in document["runtime"]
+    assert "hot_plug_vfio" not in document["hypervisor"]["qemu"]
+
+
+@pytest.mark.parametrize("shim", Shim)
+def test_the_guests_command_line_keeps_what_katas_build_puts_there(shim: Shim) -> None:
+    words = written(shim)["hypervisor"]["qemu"]["kernel_params"].split()
+    assert words[:4] == ["cgroup_no_v1=all", "pci=realloc", "pci=nocrs", "pci=assign-busses"]
+    assert ("nvrc.smi.srs=1" in words) is shim.confidential
+    assert words[-1] == "agent.cdi_timeout=600"
+
+
+@pytest.mark.parametrize("huge_pages", [False, True])
+def test_the_memory_of_vms_is_of_huge_pages_only_where_asked(huge_pages: bool) -> None:
+    qemu = written(Shim.GO, huge_pages=huge_pages)["hypervisor"]["qemu"]
+    assert qemu["enable_hugepages"] is huge_pages
+
+
+def test_a_kubelet_that_lives_elsewhere_is_found_there() -> None:
+    runtime = written(Shim.GO, kubelet_root="/data/kubelet")["runtime"]
+    assert runtime["kubelet_root_dir"] == "/data/kubelet"
+    assert runtime["pod_resource_api_sock"] == "/data/kubelet/pod-resources/kubelet.sock"
+
+
+READY, DEPLOY = "nvidia.com/cc.ready.state", "kata-deploy.katacontainers.io"
+RUNTIME = {"katacontainers.io/kata-runtime": "true"}
+
+
+@pytest.mark.parametrize(
+    ("shim", "selector"),
+    [
+        (Shim.GO, {READY: "false"}),
+        (Shim.RUST_SNP, {READY: "true", "amd.feature.node.kubernetes.io/snp": "true"}),
+        (Shim.GO_TDX, {READY: "true", "intel.feature.node.kubernetes.io/tdx": "true"}),
+    ],
+)
+def test_runtime_classes_are_placed_as_the_chart_does(shim: Shim, selector: dict[str, str]) -> None:
+    assert shim.node_selector == selector
+    for suffix in ("", "b"):
+        installed = selector | RUNTIME | {f"{DEPLOY}/{suffix or 'default'}": "true"}
+        assert Installation(DeploymentMode.DAEMONSET, suffix).node_selector(shim) == installed
+
+
+def test_everything_of_a_second_installation_has_its_suffix() -> None:
+    second = Installation(DeploymentMode.DAEMONSET, "b")
+    configuration = ShimConfiguration(shim=Shim.RUST, profile=PROFILE, installation=second)
+    assert second.handler(Shim.RUST) == "kata-qemu-nvidia-gpu-runtime-rs-b"
+    assert second.containerd_drop_in == "/etc/containerd/conf.d/kata-deploy-b.toml"
+    assert configuration.folder == (
+        "/opt/kata-b/share/defaults/kata-containers/runtime-rs/runtimes/qemu-nvidia-gpu-runtime-rs"
+    )
+    first = ShimConfiguration(shim=Shim.GO, profile=PROFILE)
+    assert first.folder == "/opt/kata/share/defaults/kata-containers/runtimes/qemu-nvidia-gpu"
+    assert Shim.GO.runtime_class == "kata-qemu-nvidia-gpu"
+    assert [shim for shim in Shim if shim.shares_files] == [Shim.GO]
+
 
 DAEMONSET = Installation(DeploymentMode.DAEMONSET)
 
@@ -37,17 +210,3 @@ def test_mode_and_suffix_are_the_values_by_which_the_release_is_replaced(
     found = {path for path, _ in old ^ now}
     assert found == changed
     assert found <= set(kata_model.IMMUTABLE)
-
-
-def test_runtime_classes_are_named_and_placed_as_the_chart_does() -> None:
-    assert Shim.GO.runtime_class == "kata-qemu-nvidia-gpu"
-    assert Shim.GO.node_selector == {"nvidia.com/cc.ready.state": "false"}
-    assert Shim.RUST_SNP.node_selector == {
-        "nvidia.com/cc.ready.state": "true",
-        "amd.feature.node.kubernetes.io/snp": "true",
-    }
-    assert Shim.GO_TDX.node_selector == {
-        "nvidia.com/cc.ready.state": "true",
-        "intel.feature.node.kubernetes.io/tdx": "true",
-    }
-    assert [shim for shim in Shim if shim.shares_files] == [Shim.GO]

@@ -15,11 +15,11 @@ from gpuclusters.host.model import sha256_of
 from gpuclusters.rootless import decide, files
 from gpuclusters.rootless.decide import next_range
 from gpuclusters.rootless.model import Engine, LiveRootless, RootlessHostInputs, parse_engine
+from tests.fixtures.made_up import CONNECTION
 
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB2VsYfSZ7zKZLPgK4x0cVqIvKOHfXBxTTLfcGSGz3Sb"
 INPUTS = RootlessHostInputs.model_validate(
     {
-        "connection": {"host": "v1", "address": "192.0.2.1", "user": "ubuntu", "host_key": KEY},
+        "connection": {**CONNECTION, "user": "ubuntu"},
         "account": "ubuntu",
         "gpus": 2,
         "docker": "29.7.2",

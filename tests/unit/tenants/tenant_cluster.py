@@ -75,3 +75,11 @@ def lease(name: str, phase: str, tenant: str = "", last: str = "", node: str = "
     if last:
         status["lastTenant"] = last
     return {"metadata": {"name": name}, "spec": {"node": node}, "status": status}
+
+
+def put(body: Any, at: Sequence[str | int], value: Any) -> None:
+    """Change one place of an object."""
+    *path, last = at
+    for step in path:
+        body = body[step]
+    body[last] = value

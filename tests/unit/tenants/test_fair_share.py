@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease import placement as fair_share
 from gpuclusters.lease.placement import (
     PATIENCE_SECONDS,
@@ -20,9 +19,8 @@ from gpuclusters.lease.placement import (
     place,
     schedule,
 )
+from tests.unit.tenants.test_placement import ALL, H100, board
 
-H100 = TABLES[Baseboard.HGX_H100]
-ALL = frozenset(range(1, 9))
 LATE = PATIENCE_SECONDS + 1
 
 waiting_lists = st.lists(
@@ -42,10 +40,6 @@ free_sets = st.lists(st.sets(st.integers(1, 8)), max_size=4)
 
 def ask(uid: str, tenant: str, size: int = 1, since: float = 0.0) -> Waiting:
     return Waiting(uid, tenant, size, since)
-
-
-def board(host: str = "hgx-01", *, free: set[int] | frozenset[int] = ALL) -> BoardView:
-    return BoardView(host, H100.partitions, frozenset(free))
 
 
 def uids(requests: list[Waiting]) -> list[str]:
@@ -69,28 +63,6 @@ def kept(found: Schedule) -> tuple[str, str, int] | None:
     return found.reserved.request.uid, placement.host, placement.partition.id
 
 
-def test_the_tenant_with_the_fewest_gpus_is_next_whatever_the_age() -> None:
-    waiting = [ask("old", "rich", since=0), ask("new", "poor", since=100)]
-    assert uids(order(waiting, {"rich": 8, "poor": 2})) == ["new", "old"]
-
-
-def test_between_equal_tenants_and_within_one_the_older_request_is_next() -> None:
-    waiting = [ask("b1", "b", since=2), ask("a2", "a", since=3), ask("a1", "a", since=1)]
-    assert uids(order(waiting, {})) == ["a1", "b1", "a2"]
-
-
-def test_turns_alternate_until_shares_are_equal() -> None:
-    flood = [ask(f"a{n}", "a", since=n) for n in range(4)]
-    late = [ask(f"b{n}", "b", since=100 + n) for n in range(2)]
-    assert uids(order([*flood, *late], {"a": 1})) == ["b0", "a0", "b1", "a1", "a2", "a3"]
-
-
-def test_a_large_request_counts_as_what_it_takes() -> None:
-    waiting = [ask("big", "a", 4, since=0), ask("a1", "a", since=1)]
-    waiting += [ask(f"b{n}", "b", since=5 + n) for n in range(4)]
-    assert uids(order(waiting, {})) == ["big", "b0", "b1", "b2", "b3", "a1"]
-
-
 @given(waiting_lists, holdings, st.randoms(use_true_random=False))
 def test_each_request_has_exactly_one_turn_however_the_queue_is_listed(
     waiting: list[Waiting], holding: dict[str, int], chance: random.Random
@@ -102,13 +74,14 @@ def test_each_request_has_exactly_one_turn_however_the_queue_is_listed(
 
 
 @given(waiting_lists, holdings)
-def test_no_turn_goes_to_a_tenant_that_holds_more_than_another_that_waits(
+def test_next_is_the_oldest_request_of_those_whose_tenants_hold_the_fewest_gpus(
     waiting: list[Waiting], holding: dict[str, int]
 ) -> None:
     held = Counter(holding)
     turns = order(waiting, holding)
     for number, request in enumerate(turns):
-        assert held[request.tenant] == min(held[later.tenant] for later in turns[number:])
+        first = min((held[later.tenant], later.since) for later in turns[number:])
+        assert (held[request.tenant], request.since) == first
         held[request.tenant] += request.size
 
 

@@ -19,6 +19,8 @@ from tests.fixtures import image_cases as cases
         ("bmc:443/x:1", "bmc:443/x:1"),
         ("Registry.Example.COM/x:V1", "registry.example.com/x:V1"),
         ("LOCALHOST/x:1", "localhost/x:1"),
+        ("localhost:5000/x/y:latest", "localhost:5000/x/y:latest"),
+        (f"r.io/x:1@sha256:{'0' * 64}", f"r.io/x:1@sha256:{'0' * 64}"),
         (f"x@sha256:{'0' * 64}", f"docker.io/library/x@sha256:{'0' * 64}"),
     ],
 )

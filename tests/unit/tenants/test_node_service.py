@@ -51,20 +51,17 @@ def test_a_node_that_does_not_serve_says_why(
     assert found.lost is (why is not Why.CORDONED)
 
 
-@pytest.mark.parametrize("body", [node(), node(taints=("nvidia.com/gpu",)), node(since=None)])
-def test_a_node_that_is_ready_serves_whatever_else_it_is_tainted_with(body: dict[str, Any]) -> None:
-    assert outage_of("n", body) is None
-
-
 @given(
     ready=st.sampled_from(["True", "False", "Unknown", None]),
     cordoned=st.booleans(),
+    since=st.sampled_from([SINCE, None]),
     taints=st.sets(st.sampled_from([UNREACHABLE, NOT_READY, "nvidia.com/gpu"])),
 )
 def test_a_node_serves_exactly_if_it_is_ready_and_nobody_keeps_pods_away(
-    ready: str | None, cordoned: bool, taints: set[str]
+    ready: str | None, cordoned: bool, since: str | None, taints: set[str]
 ) -> None:
-    found = outage_of("n", node(ready, cordoned=cordoned, taints=tuple(sorted(taints))))
+    body = node(ready, cordoned=cordoned, since=since, taints=tuple(sorted(taints)))
+    found = outage_of("n", body)
     there = ready == "True" and not taints & {UNREACHABLE, NOT_READY}
     assert (found is None) is (there and not cordoned)
     # Only of a node that is there something is known.

@@ -71,20 +71,6 @@ def test_the_order_in_which_hosts_are_listed_changes_nothing(
     assert place(size, shuffled) == place(size, views)
 
 
-@given(st.lists(SIZES, max_size=40), boards())
-def test_no_gpu_is_ever_given_twice(sizes: list[int], views: list[BoardView]) -> None:
-    given_away: set[tuple[str, int]] = set()
-    for size in sizes:
-        found = place(size, views)
-        if found is None:
-            continue
-        gpus = {(found.host, module) for module in found.partition.modules}
-        assert len(gpus) == size
-        assert not gpus & given_away
-        given_away |= gpus
-        views = [v.without(found.partition.modules) if v.host == found.host else v for v in views]
-
-
 @given(SIZES, boards())
 def test_no_other_choice_leaves_more_of_the_largest_partitions(
     size: int, views: list[BoardView]
@@ -132,20 +118,21 @@ def test_on_one_board_the_partition_that_breaks_the_least_is_taken(
     assert (found.partition.id if found else None) == chosen
 
 
-def test_a_board_that_is_broken_already_is_used_before_a_whole_one() -> None:
-    whole, broken = board("hgx-01"), board("hgx-02", free=ALL - {1})
-    assert place(1, [whole, broken]) == Placement("hgx-02", H100.partition(9))
-
-
-def test_among_equally_good_partitions_the_fullest_host_is_taken() -> None:
-    emptier, fuller = board("hgx-01", free={1, 2, 5}), board("hgx-02", free={1})
-    found = place(1, [emptier, fuller])
-    assert found is not None
-    assert found.host == "hgx-02"
-
-
-def test_equal_hosts_are_taken_by_name() -> None:
-    assert place(8, [board("hgx-02"), board("hgx-01")]) == Placement("hgx-01", H100.partition(0))
+@pytest.mark.parametrize(
+    ("size", "boards", "chosen"),
+    [
+        # A board that is broken already before a whole one, the fullest host, and equal ones by name.
+        (1, {"hgx-01": ALL, "hgx-02": ALL - {1}}, ("hgx-02", 9)),
+        (1, {"hgx-01": {1, 2, 5}, "hgx-02": {1}}, ("hgx-02", 7)),
+        (8, {"hgx-02": ALL, "hgx-01": ALL}, ("hgx-01", 0)),
+    ],
+)
+def test_among_hosts_the_one_that_loses_the_least_is_taken(
+    size: int, boards: dict[str, set[int]], chosen: tuple[str, int]
+) -> None:
+    host, number = chosen
+    found = place(size, [board(name, free=free) for name, free in boards.items()])
+    assert found == Placement(host, H100.partition(number))
 
 
 def test_a_fixed_layout_offers_its_own_partitions_only() -> None:

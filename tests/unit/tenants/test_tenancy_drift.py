@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.tenancy.objects import drifted, foreign_fields
+from tests.unit.tenants.tenant_cluster import put
 
 WANTED: dict[str, Any] = {
     "apiVersion": "cilium.io/v2",
@@ -26,26 +27,22 @@ def test_what_is_as_it_was_applied_has_not_drifted() -> None:
     assert not drifted(WANTED, live(), None)
 
 
-def widened(found: dict[str, Any]) -> None:
-    found["spec"]["egress"][0]["toCIDR"] = ["0.0.0.0/0"]
+OPEN_BESIDE = (["spec", "ingress"], [{"fromEntities": ["all"]}])
+ANOTHER_SPEC = (["specs"], [{"egress": [{"toEntities": ["all"]}]}])
 
 
-def beside(found: dict[str, Any]) -> None:
-    found["spec"]["ingress"] = [{"fromEntities": ["all"]}]
-
-
-def another_spec(found: dict[str, Any]) -> None:
-    found["specs"] = [{"egress": [{"toEntities": ["all"]}]}]
-
-
-def unlabelled(found: dict[str, Any]) -> None:
-    del found["metadata"]["labels"]["a"]
-
-
-@pytest.mark.parametrize("change", [widened, beside, another_spec, unlabelled])
-def test_whatever_could_widen_it_is_drift(change: Any) -> None:
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (["spec", "egress", 0, "toCIDR"], ["0.0.0.0/0"]),
+        OPEN_BESIDE,
+        ANOTHER_SPEC,
+        (["metadata", "labels"], {"other": "label"}),
+    ],
+)
+def test_whatever_could_widen_it_is_drift(at: list[Any], value: Any) -> None:
     found = live()
-    change(found)
+    put(found, at, value)
     assert drifted(WANTED, found, None)
     assert drifted(WANTED, found, live())
 
@@ -59,8 +56,8 @@ def test_what_the_server_filled_in_is_no_drift() -> None:
 
 def test_what_others_wrote_beside_us_is_taken_away() -> None:
     found = live()
-    beside(found)
-    another_spec(found)
+    put(found, *OPEN_BESIDE)
+    put(found, *ANOTHER_SPEC)
     assert foreign_fields(WANTED, found) == {"spec": {"ingress": None}, "specs": None}
     assert foreign_fields(WANTED, live()) == {}
 

@@ -1,7 +1,6 @@
 """When a tenant's isolation counts as enforced, and what is said when it is not."""
 
 import copy
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import yaml
 from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
-from gpuclusters.core.quantity import parse_quantity, same_quantities
 from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.admission import POD_POLICY
 from gpuclusters.tenancy.cluster import (
@@ -21,7 +19,7 @@ from gpuclusters.tenancy.cluster import (
     remove_tenancy,
 )
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object
-from tests.unit.tenants.tenant_cluster import Cluster, lease
+from tests.unit.tenants.tenant_cluster import Cluster, lease, put
 
 HARD = {"requests.nvidia.com/pgpu": "4", "pods": "10"}
 
@@ -74,13 +72,6 @@ def sound() -> Cluster:
     return cluster
 
 
-def put(body: Any, change: dict[str, Any]) -> None:
-    *path, last = change["at"]
-    for step in path:
-        body = body[step]
-    body[last] = change["put"]
-
-
 def ensure(cluster: Cluster, wanted: TenancySpec | None = None, seconds: float = 1) -> Any:
     return ensure_tenancy(wanted or spec(), cluster, cluster, timeout_seconds=seconds)
 
@@ -105,7 +96,7 @@ def test_what_comes_one_after_the_other_is_waited_for() -> None:
 @pytest.mark.parametrize("fault", KNOWN["faults"], ids=lambda fault: fault["said"])
 def test_each_thing_that_is_not_enforced_is_said(fault: dict[str, Any]) -> None:
     cluster = sound()
-    put(cluster.objects[tuple(fault["of"])], fault)
+    put(cluster.objects[tuple(fault["of"])], fault["at"], fault["put"])
     with pytest.raises(Refused, match=fault["said"]):
         ensure(cluster)
 
@@ -139,7 +130,7 @@ def test_a_node_that_takes_no_pod_of_the_tenant_needs_no_agent(change: dict[str,
     cluster = sound()
     node = cluster.objects["nodes", "hgx-01"]
     del node["status"]["conditions"][1]
-    put(node, change)
+    put(node, change["at"], change["put"])
     assert ensure(cluster).ready
 
 
@@ -268,17 +259,3 @@ def test_inputs_may_not_say_the_same_thing_twice() -> None:
     for extra in ("tenant", "namespace"):
         with pytest.raises(ValidationError, match="leave out"):
             TenancyInputs.model_validate(given | {"spec": {"quota": {"hard": HARD}, extra: "x"}})
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("4", 4), ("10Gi", 10 * 2**30), ("500m", "0.5"), ("1e3", 1000), ("2k", 2000), ("1.5", "1.5")],
-)
-def test_quantities_are_numbers(text: str, value: int | str) -> None:
-    assert parse_quantity(text) == Decimal(value)
-
-
-def test_what_is_no_quantity_is_refused() -> None:
-    with pytest.raises(ValueError, match="no Kubernetes quantity"):
-        parse_quantity("four")
-    assert not same_quantities({"a": "1"}, {"a": "1", "b": "1"})
