@@ -59,14 +59,6 @@ def document(kind: ClusterType, case: Mapping[str, Any]) -> Any:
     return patched(start, patch, keep_null=case.get("keep-null", False))
 
 
-def told(document: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """`faults` or, of a document that is right, `warnings`, and what they say, as cases have them."""
-    parsed = parse(document)
-    if isinstance(parsed, StackConfig):
-        return "warnings", lines(parsed.warnings)
-    return "faults", lines(parsed)
-
-
 def base(kind: ClusterType = ClusterType.CAAS) -> dict[str, Any]:
     """The smallest configuration."""
     return _of(kind, "base")
