@@ -1,12 +1,33 @@
-"""The comparison by which tests of real nodes say that the machine is as before: it sees what it should."""
+"""The comparison by which tests of real nodes say that the machine is as before: it sees what it should.
+
+Run as a program, this file looks at the machine before and after each command, and prints what has changed.
+"""
 
 from __future__ import annotations
 
-from tests.lab.nodes import own_machine, this_machine
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.lab.nodes import this_machine
 from tests.lab.nodes.real_lab import REAL_NODE
 
 pytestmark = REAL_NODE
 
+_ITSELF = "tests.lab.nodes.test_this_machine"
+_PREPARED = """
+set -e
+mount --make-rprivate /
+ip link set lo up
+mount -t tmpfs planted /opt
+mount -t tmpfs planted /run
+mkdir /run/netns
+mount -t tmpfs planted /sys/fs/cgroup
+mkdir -p /sys/fs/cgroup/memory/somebody
+touch /sys/fs/cgroup/memory/cgroup.procs
+"""
 _PLANTED = (
     ("mounts", "mount --bind /opt /opt", "/opt"),
     ("interfaces", "ip link add planted type veth peer name planted2", "planted"),
@@ -38,6 +59,15 @@ _PLANTED = (
 """Kind, a command, and what is seen of it."""
 
 
+def differences(*commands: str) -> list[dict[str, list[str]]]:
+    """What is seen of each command in a process whose network, mounts and name nobody else has."""
+    line = ["unshare", "--net", "--mount", "--uts", sys.executable, "-m", _ITSELF, *commands]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, list[str]]] = json.loads(done.stdout)
+    return found
+
+
 def test_one_difference_of_each_kind_is_seen() -> None:
     with (
         this_machine.filter_command("iptables") as iptables,
@@ -46,7 +76,7 @@ def test_one_difference_of_each_kind_is_seen() -> None:
         commands = [
             command.format(iptables=iptables, ip6tables=ip6tables) for _, command, _ in _PLANTED
         ]
-        found = own_machine.differences(commands)
+        found = differences(*commands)
     for (kind, command, line), seen in zip(_PLANTED, found, strict=True):
         assert set(seen) == {kind}, command
         assert any(line in one for one in seen[kind]), (command, seen)
@@ -55,13 +85,31 @@ def test_one_difference_of_each_kind_is_seen() -> None:
 
 def test_what_others_do_meanwhile_is_no_difference() -> None:
     with this_machine.filter_command("iptables") as iptables:
-        (seen,) = own_machine.differences(
-            [
-                "ip link add gclother type veth peer name vethother; ip link set gclother up;"
-                "ip route add 198.51.100.0/24 dev gclother;"
-                f"{iptables} -t nat -N DOCKER; {iptables} -t nat -A OUTPUT -j DOCKER;"
-                "cd /sys/fs/cgroup/memory;"
-                "mkdir -p docker/1 user.slice/2 somebody/3 gpu-clusters-other/kubepods"
-            ]
+        (seen,) = differences(
+            "ip link add gclother type veth peer name vethother; ip link set gclother up;"
+            "ip route add 198.51.100.0/24 dev gclother;"
+            f"{iptables} -t nat -N DOCKER; {iptables} -t nat -A OUTPUT -j DOCKER;"
+            "cd /sys/fs/cgroup/memory;"
+            "mkdir -p docker/1 user.slice/2 somebody/3 gpu-clusters-other/kubepods"
         )
     assert seen == {}
+
+
+def _main(commands: Sequence[str]) -> None:
+    def shell(script: str) -> None:
+        subprocess.run(["sh", "-c", script], check=True, stdout=sys.stderr)
+
+    shell(_PREPARED)
+    seen = []
+    before = this_machine.seen()
+    for command in commands:
+        shell(command)
+        after = this_machine.seen()
+        changed = this_machine.changed(before, after, Path("/no/nodes"))
+        seen.append({kind: sorted(lines) for kind, lines in changed.items()})
+        before = after
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])
