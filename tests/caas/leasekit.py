@@ -3,17 +3,15 @@
 import asyncio
 import contextlib
 import copy
-import itertools
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from caas.cluster import Cluster, ClusterError, ConflictError, Event
 from caas.controllers.leases import LeaseController, MakeEffects, effects_over_ssh, specs_of
 from caas.settings import Settings
-from gpuclusters.container_api.container import CONTAINER_LABEL, LEASE_GATE
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.device_plugin.decide import HELD_BY_ANOTHER, KUBELET_AGREES
 from gpuclusters.lease import model as lease_resource
@@ -27,12 +25,12 @@ from gpuclusters.lease.model import (
     lease_object,
 )
 from gpuclusters.tenancy import model as tenancy_resource
-from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.objects import NODE, POD
 from lab.hosts import firmware
 from lab.hosts.hardware import gpus
 from lab.hosts.hardware.board import board
+from tests.caas.pods import contained
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.waiting import comes
@@ -50,19 +48,10 @@ async def come(
     labels: str = "",
     fields: str = "",
     beside: asyncio.Task[None] | None = None,
-    seconds: float,
 ) -> Objects:
     """The chosen objects as soon as they are so. Each change is looked at, however soon another follows.
 
-    Args:
-        cluster: entered.
-        kind: of the objects.
-        holds: whether this is what is waited for.
-        namespace: where they are.
-        labels: selector.
-        fields: selector.
-        beside: what must not break meanwhile.
-        seconds: how long, at most.
+    `beside` must not break meanwhile.
     """
     known: Objects = {}
 
@@ -81,11 +70,13 @@ async def come(
     looking = asyncio.create_task(look())
     others = {beside} if beside is not None else set()
     try:
-        await asyncio.wait({looking, *others}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            {looking, *others}, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
         if beside is not None and beside.done():
             beside.result()
         states = {name: body.get("status") for name, body in known.items()}
-        assert looking.done(), f"it did not happen within {seconds:g} s: {states}"
+        assert looking.done(), f"it did not happen in time: {states}"
         looking.result()
     finally:
         looking.cancel()
@@ -113,7 +104,6 @@ def settings_of(
     *,
     partitions: Sequence[int] = EVERY,
     declared_layout: bool = False,
-    policy: str = "full",
     phases: dict[str, float] | None = None,
     golden: dict[str, Any] | None = None,
     start_deadline: float = 1380,
@@ -139,7 +129,7 @@ def settings_of(
         {
             "cluster": "test",
             "runtime_class": "kata-qemu-nvidia-gpu",
-            "recycle_policy": policy,
+            "recycle_policy": "full",
             "phases": PHASES | (phases or {}),
             "start_deadline_seconds": start_deadline,
             "hosts": entries,
@@ -195,51 +185,30 @@ async def define(cluster: Cluster) -> None:
 
 
 class Nodes:
-    """Nodes that only the controller of one test sees.
+    """Nodes that only the controller of one test sees: they are Ready and stay so.
 
     In the API server, which all tests share, each would be one more that tenancies, DaemonSets and pods
     of other tests have to reckon with.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._version = itertools.count(1)
-        self._bodies: dict[str, dict[str, Any]] = {}
-        self._watching: list[asyncio.Queue[Event]] = []
-        for name in names:
-            self.say(name)
-
-    def say(self, name: str, *, ready: str = "True", cordoned: bool = False) -> None:
-        """The node is so from now on."""
-        version = str(next(self._version))
-        condition = {"type": "Ready", "status": ready, "lastTransitionTime": _SINCE}
-        body = {
-            "metadata": {"name": name, "uid": name, "resourceVersion": version},
-            "spec": {"unschedulable": True} if cordoned else {},
-            "status": {"conditions": [condition]},
-        }
-        kind: Literal["ADDED", "MODIFIED"] = "MODIFIED" if name in self._bodies else "ADDED"
-        self._bodies[name] = body
-        self._tell(Event(kind, body))
-
-    def remove(self, name: str) -> None:
-        """The cluster has no such node any more."""
-        self._tell(Event("DELETED", self._bodies.pop(name)))
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": _SINCE}
+        self._bodies = [
+            {
+                "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+                "spec": {},
+                "status": {"conditions": [ready]},
+            }
+            for name in names
+        ]
 
     async def watch(self) -> AsyncIterator[Event]:
         """As `Cluster.watch`."""
-        news: asyncio.Queue[Event] = asyncio.Queue()
-        self._watching.append(news)
-        items = copy.deepcopy([*self._bodies.values()])
-        version = {"resourceVersion": str(next(self._version))}
+        items = copy.deepcopy(self._bodies)
         for body in items:
             yield Event("ADDED", body)
-        yield Event("SYNC", {"metadata": version, "items": items})
-        while True:
-            yield copy.deepcopy(await news.get())
-
-    def _tell(self, event: Event) -> None:
-        for news in self._watching:
-            news.put_nowait(event)
+        yield Event("SYNC", {"metadata": {"resourceVersion": "1"}, "items": items})
+        await asyncio.Event().wait()
 
 
 class Seen:
@@ -322,13 +291,12 @@ class LeaseLab:
 
     async def say_ready(self, tenancy: dict[str, Any], ready: bool) -> None:
         """What the Tenancy controller would say."""
-        now = "2026-01-01T00:00:00Z"
         condition = {
             "type": "Ready",
             "status": "True" if ready else "False",
             "reason": "Test",
             "observedGeneration": tenancy["metadata"]["generation"],
-            "lastTransitionTime": now,
+            "lastTransitionTime": _SINCE,
         }
         status = {"conditions": [condition]}
         await self.cluster.patch(
@@ -338,30 +306,11 @@ class LeaseLab:
     async def pod(self, tenant: str, size: int) -> dict[str, Any]:
         """A request for GPUs."""
         name = f"c-{secrets.token_hex(6)}"
-        return await self.cluster.create(
-            POD,
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    "name": name,
-                    "namespace": self.namespace,
-                    "labels": {TENANT_LABEL: tenant, CONTAINER_LABEL: name},
-                },
-                "spec": {
-                    "schedulingGates": [{"name": LEASE_GATE}],
-                    "restartPolicy": "Never",
-                    "automountServiceAccountToken": False,
-                    "containers": [
-                        {
-                            "name": "main",
-                            "image": "registry.example.com/app:1",
-                            "resources": {"limits": {PGPU: str(size)}},
-                        }
-                    ],
-                },
-            },
-        )
+        body = contained(tenant, name, size)
+        body["metadata"]["namespace"] = self.namespace
+        # Namespace and node have no runtime class.
+        del body["spec"]["runtimeClassName"]
+        return await self.cluster.create(POD, body)
 
     async def place(self, pod: dict[str, Any]) -> None:
         """What the scheduler does: the pod is its node's from now on, whose kubelet has to end it."""
@@ -382,18 +331,15 @@ class LeaseLab:
         metadata = pod["metadata"]
         await self.cluster.delete(POD, metadata["name"], self.namespace, grace_seconds=0)
 
-    async def leases(self, host: str = "") -> dict[int, Lease]:
+    async def leases(self) -> dict[int, Lease]:
         """Status of each GPU's lease, by module."""
-        bodies = await self.cluster.list(GPU_LEASE, labels=_on(host or self.host))
-        return _by_module(bodies)
+        return _by_module(await self.cluster.list(GPU_LEASE, labels=_on(self.host)))
 
-    async def phases(self, host: str = "") -> dict[int, str]:
+    async def phases(self) -> dict[int, str]:
         """Phase of each GPU."""
-        return {m: status["phase"] for m, status in sorted((await self.leases(host)).items())}
+        return {m: status["phase"] for m, status in sorted((await self.leases()).items())}
 
-    async def until(
-        self, holds: Callable[[dict[int, Lease]], bool], seconds: float = PATIENCE_SECONDS
-    ) -> None:
+    async def until(self, holds: Callable[[dict[int, Lease]], bool]) -> None:
         """Wait until the leases of the first host are so."""
         await come(
             self.cluster,
@@ -401,26 +347,18 @@ class LeaseLab:
             lambda found: holds(_by_module(found.values())),
             labels=_on(self.host),
             beside=self.running,
-            seconds=seconds,
         )
 
-    async def all_free(self, seconds: float = PATIENCE_SECONDS) -> None:
+    async def all_free(self) -> None:
         """Wait until every GPU is free."""
-        await self.until(
-            lambda x: len(x) == 8 and all(s["phase"] == "Free" for s in x.values()), seconds
-        )
+        await self.until(lambda x: len(x) == 8 and all(s["phase"] == "Free" for s in x.values()))
 
-    async def admitted(
-        self, pod: dict[str, Any], seconds: float = PATIENCE_SECONDS
-    ) -> dict[str, Any]:
+    async def admitted(self, pod: dict[str, Any]) -> dict[str, Any]:
         """Wait until the pod's gate is open; the pod as it is then."""
-        return await self.pod_when(pod, lambda p: not p["spec"].get("schedulingGates"), seconds)
+        return await self.pod_when(pod, lambda p: not p["spec"].get("schedulingGates"))
 
     async def pod_when(
-        self,
-        pod: dict[str, Any],
-        holds: Callable[[dict[str, Any]], bool],
-        seconds: float = PATIENCE_SECONDS,
+        self, pod: dict[str, Any], holds: Callable[[dict[str, Any]], bool]
     ) -> dict[str, Any]:
         """Wait until the pod is so; the pod as it is then. It must not go meanwhile."""
         name = pod["metadata"]["name"]
@@ -436,7 +374,6 @@ class LeaseLab:
             namespace=self.namespace,
             fields=f"metadata.name={name}",
             beside=self.running,
-            seconds=seconds,
         )
         return pods[name]
 

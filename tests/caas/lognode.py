@@ -93,10 +93,19 @@ def log_node(cluster: KubeCluster, request: Request) -> Iterator[LogNode]:
         threading.Thread(target=_beat, args=(made, port, over)),
     ]
     try:
-        _register(request, made.name, port)
+        labels = {"kubernetes.io/hostname": made.name}
+        body = {"metadata": {"name": made.name, "labels": labels}}
+        code, answer = request("POST", "/api/v1/nodes", body)
+        assert code == 201, answer
+        request.merge(f"/api/v1/nodes/{made.name}/status", {"status": _status(port)})
         for thread in threads:
             thread.start()
-        _wait_until_usable(request, made.name)
+
+        def usable() -> bool:
+            found = request.get(f"/api/v1/nodes/{made.name}") or {"spec": {"taints": ["?"]}}
+            return not found["spec"].get("taints")
+
+        eventually(usable, what=f"{made.name} ready")
         yield made
     finally:
         over.set()
@@ -109,17 +118,6 @@ def log_node(cluster: KubeCluster, request: Request) -> Iterator[LogNode]:
         server.server_close()
 
 
-def _register(request: Request, name: str, port: int) -> None:
-    labels = {"kubernetes.io/hostname": name}
-    code, answer = request(
-        "POST",
-        "/api/v1/nodes",
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}},
-    )
-    assert code == 201, answer
-    request.merge(f"/api/v1/nodes/{name}/status", {"status": _status(port)})
-
-
 def _beat(node: LogNode, port: int, over: threading.Event) -> None:
     """Say again and again that it is Ready: of a node that is silent for 40 s nobody expects anything."""
     while not over.wait(_BEAT_SECONDS):
@@ -130,14 +128,6 @@ def _beat(node: LogNode, port: int, over: threading.Event) -> None:
             path = f"/api/v1/nodes/{node.name}/status"
             node.request.merge(path, {"status": _status(port)})
     node.request.close()
-
-
-def _wait_until_usable(request: Request, name: str) -> None:
-    def usable() -> bool:
-        found = request.get(f"/api/v1/nodes/{name}") or {"spec": {"taints": ["?"]}}
-        return not found["spec"].get("taints")
-
-    eventually(usable, what=f"{name} ready")
 
 
 def _status(port: int) -> dict[str, Any]:

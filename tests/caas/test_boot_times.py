@@ -1,5 +1,7 @@
 """A container's boot is measured from its lease, step by step, once."""
 
+from typing import Any
+
 import pytest
 
 from caas import metrics
@@ -7,6 +9,8 @@ from caas.controllers.lease_pods import BootTimes
 from tests.caas.pods import going
 from tests.fixtures.tenancies import GPU
 from tests.fixtures.waiting import Clock
+
+GATED = going(gpus="23", gated=True, leased=False)
 
 
 def measured(gpus: str) -> dict[str, tuple[float, float]]:
@@ -50,19 +54,20 @@ def test_steps_that_are_seen_together_are_all_measured() -> None:
     assert measured("22") == dict.fromkeys(("scheduled", "sandbox", "started"), (1, 5.0))
 
 
-@pytest.mark.parametrize("leased", [True, False])
-def test_what_was_not_seen_at_the_gate_or_has_no_lease_is_not_measured(*, leased: bool) -> None:
+@pytest.mark.parametrize(
+    ("seen", "last"),
+    [
+        ([], going("PodScheduled", gpus="23", state="running")),
+        ([GATED], going("PodScheduled", gpus="23", leased=False, state="running")),
+        ([GATED, going(gpus="23"), None], going(gpus="23", state="running")),
+    ],
+    ids=["not seen at the gate", "no lease", "gone meanwhile"],
+)
+def test_what_has_no_known_lease_is_not_measured(
+    seen: list[dict[str, Any] | None], last: dict[str, Any]
+) -> None:
     times = BootTimes(GPU, Clock(100.0))
-    if not leased:
-        times.observe(going(gpus="23", gated=True, leased=False))
-    times.observe(going("PodScheduled", gpus="23", leased=leased, state="running"))
+    for body in seen:
+        times.observe(body) if body else times.forget("u")
+    times.observe(last)
     assert measured("23") == {}
-
-
-def test_a_pod_that_is_gone_is_forgotten() -> None:
-    times = BootTimes(GPU, Clock(100.0))
-    times.observe(going(gpus="24", gated=True, leased=False))
-    times.observe(going(gpus="24"))
-    times.forget("u")
-    times.observe(going(gpus="24", state="running"))
-    assert measured("24") == {}

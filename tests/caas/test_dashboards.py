@@ -85,15 +85,7 @@ def test_each_query_names_only_metrics_and_labels_that_are_exported(name: str) -
         ('gpu_clusters_leases{tenant="a"}', "gpu_clusters_leases has no label tenant"),
         ('gpu_clusters_leases{phase="free"}', "phase is never 'free'"),
         ('gpu_clusters_leases{phase=~"Free|Lost"}', "phase is never 'Lost'"),
-        (
-            "sum by (tenant) (gpu_clusters_leases)",
-            "nothing in gpu_clusters_leases has a label tenant",
-        ),
         ("sum(gpu_clusters_leases) by (gpu)", "nothing in gpu_clusters_leases has a label gpu"),
-        (
-            "gpu_clusters_leases and on (tenant) gpu_clusters_leader",
-            "nothing in gpu_clusters_leases, gpu_clusters_leader has a label tenant",
-        ),
         ("gpu_clusters_handover_seconds_sum{le='1'}", None),
         ('gpu_clusters_handover_seconds_sum{le="1"}', "seconds_sum has no label le"),
     ],

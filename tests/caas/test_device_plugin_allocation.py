@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from caas.cluster import ClusterError, ConflictError, Event
+from caas.cluster import ClusterError, ConflictError
 from caas.device_plugin.leases import Leases, MarkError
 from caas.device_plugin.plugin import Kubelet, Pace, Plugin
 from caas.settings import Gpu, Host
@@ -232,16 +232,3 @@ def test_of_two_requests_for_the_same_gpus_one_is_granted(partition: int) -> Non
         cluster.lease(partition, "p")
         assert asyncio.run(granted(cluster)) == 1
         assert cluster.allocated() == set(modules)
-
-
-@in_loop
-async def test_an_older_answer_does_not_undo_a_newer_one() -> None:
-    cluster = LeaseCluster()
-    made = plugin(cluster)
-
-    old = copy.deepcopy(list(cluster.objects.values()))
-    cluster.lease(3, "p")
-    await made.leases.read()
-    for body in old:
-        made.leases._known.take(Event("MODIFIED", body))
-    assert made.leases.devices[0].waits

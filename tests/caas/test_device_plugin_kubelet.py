@@ -134,6 +134,46 @@ def told(story: Callable[[Leases, Node], Awaitable[None]]) -> Callable[[Path], N
 
 
 @told
+async def test_a_pod_gets_the_gpus_of_its_lease_and_they_come_back(
+    cluster: Leases, node: Node
+) -> None:
+    async with running(cluster, node):
+        cluster.lease(6, "p")
+        await comes(node.offers(8, 8))
+        assert await node.admit("p", 2) == (f"{RESOURCE}=16", f"{RESOURCE}=18")
+        assert cluster.allocated() == {6, 8}
+        await asyncio.sleep(0.2)
+        assert cluster.allocated() == {6, 8}
+        cluster.move("Releasing", 6, 8)
+        await comes(node.offers(8, 6))
+        await asyncio.sleep(0.2)
+        assert cluster.allocated() == {6, 8}, "the kubelet still lists them"
+        node.end("p")
+        await comes(lambda: cluster.allocated() == set())
+        cluster.move("Quarantined", 8)
+        cluster.move("Free", 6)
+        await comes(node.offers(8, 7))
+
+
+@told
+async def test_pods_without_a_lease_or_of_another_size_get_nothing(
+    cluster: Leases, node: Node
+) -> None:
+    async with running(cluster, node):
+        await comes(node.offers(8, 8))
+        with pytest.raises(AdmissionError, match="is Free, not leased"):
+            await node.admit("without", 2)
+        cluster.lease(3, "p")
+        with pytest.raises(AdmissionError, match="rpc error: code = FailedPrecondition"):
+            await node.admit("other", 4)
+        cluster.lease(6, "early", admitted=False)
+        with pytest.raises(AdmissionError, match="not"):
+            await node.admit("early", 8)
+        assert cluster.allocated() == set()
+        await node.admit("p", 2)
+
+
+@told
 async def test_a_plugin_that_restarts_announces_everything_anew(
     cluster: Leases, node: Node
 ) -> None:

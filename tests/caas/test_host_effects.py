@@ -87,22 +87,60 @@ def done(machine: Machine, effect: Effect) -> Outcome:
     return asyncio.run(HostEffects(HOST, orders, ssh, None).do(effect))
 
 
-def test_a_lease_marks_its_gpus_before_it_waits_for_the_lock() -> None:
-    machine = Machine()
-    assert done(machine, UP) == Succeeded(UP)
-    marking, activating, giving_back = machine.told
-    assert marking == ["mkdir", "-p", mark(PCI[1]), mark(PCI[3])]
-    assert activating[0] == "flock"
-    assert LOCK in activating
-    assert activating[-2:] == ["-a", "3"]
-    assert giving_back == ["rm", "-rf", withheld(PCI[1]), withheld(PCI[3])]
+MARK, UNMARK, LOCKING = ["mkdir", "-p"], ["rm", "-rf"], ["flock"]
+ALL_WITHHELD = [withheld(PCI[1]), withheld(PCI[3])]
 
 
-def test_a_partition_that_nobody_leases_gets_no_mark() -> None:
+@pytest.mark.parametrize(
+    ("effect", "told"),
+    [
+        # A lease marks its GPUs before it waits for the lock.
+        (
+            UP,
+            [
+                (MARK, [mark(PCI[1]), mark(PCI[3])]),
+                (LOCKING, ["-a", "3"]),
+                (UNMARK, ALL_WITHHELD),
+            ],
+        ),
+        # A partition that nobody leases gets no mark.
+        (ActivatePartition(3, frozenset()), [(LOCKING, ["-a", "3"]), (UNMARK, ALL_WITHHELD)]),
+        # Once it is reset, a GPU's marks go.
+        (
+            Reset(1, 2),
+            [
+                (UNMARK, [mark(PCI[1]), quarantined(PCI[1])]),
+                (LOCKING, ["--reset-with-sbr"]),
+            ],
+        ),
+        # It is withheld with the lock, so that nobody has looked before.
+        (Withhold((1, 2, Phase.RESETTING)), [(LOCKING, [*MARK, withheld(PCI[1])])]),
+        (Withhold((1, 2, Phase.QUARANTINED)), [(LOCKING, [*MARK, quarantined(PCI[1])])]),
+        # All GPUs of a partition are withheld before it goes down.
+        (DOWN, [(MARK, ALL_WITHHELD), (LOCKING, ["-d", "3"])]),
+        (GIVE_BACK, [(UNMARK, ALL_WITHHELD)]),
+        # Clearing resets first, by one tool.
+        (ClearMemory(1, 1), [(LOCKING, ["--reset-with-sbr", "--clear-memory"])]),
+    ],
+    ids=["up", "unleased", "reset", "withhold", "close", "down", "give back", "clear"],
+)
+def test_an_effect_is_these_commands_in_their_order(
+    effect: Effect, told: list[tuple[list[str], list[str]]]
+) -> None:
     machine = Machine()
-    done(machine, ActivatePartition(3, frozenset()))
-    assert [command[0] for command in machine.told] == ["flock", "rm"]
-    assert not any(mark(PCI[1]) in command for command in machine.told)
+    assert done(machine, effect) == Succeeded(effect)
+    for command, (first, words) in zip(machine.told, told, strict=True):
+        assert command[: len(first)] == first
+        assert {*words} <= {*command}
+        if first == LOCKING:
+            assert {"--nonblock", LOCK} & {*command}
+        else:
+            assert command == [*first, *words]
+
+
+def test_what_is_withheld_lies_where_a_change_of_the_layout_looks() -> None:
+    assert withheld(PCI[1]).startswith(WITHHELD)
+    assert quarantined(PCI[1]).startswith(WITHHELD)
 
 
 @pytest.mark.parametrize(
@@ -136,40 +174,6 @@ def test_after_a_step_that_fails_none_follows(
 def test_while_the_layout_is_being_changed_a_partition_waits(effect: Effect) -> None:
     outcome = done(Machine(flock=LOCKED), effect)
     assert outcome == Failed(effect, "h: the layout is just being changed")
-
-
-def test_the_mark_goes_when_the_gpu_is_reset() -> None:
-    machine = Machine()
-    assert isinstance(done(machine, Reset(1, 2)), Succeeded)
-    unmarking, resetting = machine.told
-    assert unmarking == ["rm", "-rf", mark(PCI[1]), quarantined(PCI[1])]
-    assert "--reset-with-sbr" in resetting
-
-
-@pytest.mark.parametrize("phase", [Phase.RESETTING, Phase.QUARANTINED])
-def test_a_gpu_is_withheld_with_the_lock_so_that_nobody_has_looked_before(phase: Phase) -> None:
-    machine = Machine()
-    effect = Withhold((1, 2, phase))
-    assert done(machine, effect) == Succeeded(effect)
-    (marking,) = machine.told
-    assert marking[0] == "flock"
-    sort = quarantined if phase is Phase.QUARANTINED else withheld
-    assert marking[marking.index(LOCK) + 1 :] == ["mkdir", "-p", sort(PCI[1])]
-    assert sort(PCI[1]).startswith(WITHHELD)
-
-
-def test_all_gpus_of_a_partition_are_withheld_before_it_goes_down() -> None:
-    machine = Machine()
-    assert done(machine, DOWN) == Succeeded(DOWN)
-    marking, deactivating = machine.told
-    assert marking == ["mkdir", "-p", withheld(PCI[1]), withheld(PCI[3])]
-    assert deactivating[-2:] == ["-d", "3"]
-
-
-def test_free_gpus_are_given_back_where_no_partition_is_kept_active() -> None:
-    machine = Machine()
-    assert done(machine, GIVE_BACK) == Succeeded(GIVE_BACK)
-    assert machine.told == [["rm", "-rf", withheld(PCI[1]), withheld(PCI[3])]]
 
 
 class Board(Machine):
@@ -235,14 +239,6 @@ def test_what_cannot_be_known_of_one_gpu_is_no_answer_at_all(board: Board, said:
     outcome = read(board)
     assert isinstance(outcome, Failed)
     assert outcome.message.startswith(said)
-
-
-def test_clearing_resets_first_and_one_tool_runs_per_gpu() -> None:
-    machine = Machine()
-    assert isinstance(done(machine, ClearMemory(1, 1)), Succeeded)
-    (words,) = machine.told
-    assert words[:2] == ["flock", "--nonblock"]
-    assert {"--reset-with-sbr", "--clear-memory"} <= set(words)
 
 
 LOG = "2026-11-21,20:00:00.123 INFO     "

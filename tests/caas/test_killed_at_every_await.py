@@ -5,13 +5,15 @@ and commands that were sent before its death are still carried out. What the nex
 once for each different state of the world.
 """
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import json
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -47,35 +49,16 @@ CHANGING = (
 )
 
 
-class World(Protocol):
-    """All that outlives a controller."""
-
-    server: Server
-
-    def controller(self) -> Coroutine[Any, Any, None]:
-        """Another controller, which knows nothing but what is stored."""
-
-    def turn(self) -> bool:
-        """Everybody else does what is theirs to do; whether the story is at its end."""
-
-    def state(self) -> object:
-        """What of it a controller could ever notice, beside the objects."""
-
-
-async def until_the_end(world: World, life: Life) -> bool:
-    """Whether the story came to its end in this life."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not life.dead.is_set():
-            if world.turn():
-                return True
-            await asyncio.sleep(0.02)
-    return False
-
-
 async def one_life(world: World, life: Life) -> bool:
+    """Whether the story came to its end in this life."""
     work = life.start(world.controller())
     try:
-        return await until_the_end(world, life)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not life.dead.is_set():
+                if world.turn():
+                    return True
+                await asyncio.sleep(0.02)
+        return False
     finally:
         # Nothing that it still does while it is taken down reaches anybody.
         life.dead.set()
@@ -323,6 +306,15 @@ def _status(server: Server, kind: ObjectKind, body: Body, status: Body) -> None:
     server.change(kind, body, {"status": status}, status=True)
 
 
+World = LeaseWorld | TenancyWorld
+"""All that outlives a controller.
+
+`controller` is another one, which knows nothing but what is stored; `turn`: everybody else does what is
+theirs, and whether the story is at its end; `state`: what of it a controller could ever notice, beside the
+objects.
+"""
+
+
 @pytest.mark.parametrize("make", [LeaseWorld, TenancyWorld])
 def test_killed_at_every_await_the_next_one_brings_everything_to_its_end(
     make: Callable[[], World],
@@ -330,6 +322,23 @@ def test_killed_at_every_await_the_next_one_brings_everything_to_its_end(
     steps, worlds = die_at_every_step(make)
     assert steps > 100
     assert worlds > 10
+
+
+def test_two_controllers_at_once_lease_no_gpu_twice() -> None:
+    """As when leadership failed to keep them apart."""
+
+    async def story() -> None:
+        world, other = LeaseWorld(), Life()
+        beside = other.start(world.controller())
+        assert await one_life(world, Life())
+        assert not beside.done()
+        other.dead.set()
+        beside.cancel()
+        await asyncio.gather(beside, return_exceptions=True)
+        await world.server.quiet()
+
+    with asyncio.Runner(loop_factory=LivingLoop) as runner:
+        runner.run(story())
 
 
 def test_a_deletion_that_waits_for_no_gpu_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

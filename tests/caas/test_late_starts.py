@@ -1,7 +1,7 @@
 """A pod that has its GPUs and does not start is ended, once, when its time is over."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ from caas import metrics
 from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.controllers.controller import Recorder
 from caas.controllers.lease_pods import AGAIN_SECONDS, LateStarts
+from tests.caas.loops import in_quick_loop
 from tests.caas.pods import DAY, going
 
 LIMIT = 1000.0
@@ -25,10 +26,12 @@ class World:
         self.deleted: list[tuple[str, str, str]] = []
         self.told: list[str] = []
         self.answer: Exception | None = None
+        self.leads = True
         self.late = LateStarts(
             cast(Cluster, self),
             cast(Recorder, self),
             LIMIT,
+            fence=self._fence,
             clock=lambda: self.now,
             wall=lambda: self.day,
         )
@@ -40,6 +43,10 @@ class World:
 
     def note(self, about: Mapping[str, Any], reason: str, _action: str, note: str, _: str) -> None:
         self.told.append(f"{about['metadata']['name']}: {reason}: {note}")
+
+    def _fence(self) -> None:
+        if not self.leads:
+            raise RuntimeError("does not lead")
 
     def passes(self, seconds: float) -> None:
         self.now += seconds
@@ -82,19 +89,13 @@ def test_it_is_ended_when_its_time_is_over_and_the_event_says_why(world: World) 
         going(gated=True, leased=False),
         pod(leased=False),
         going(),
+        None,
     ],
-    ids=["runs", "ran", "failed", "is ending", "waits", "has no GPUs", "has no node"],
+    ids=["runs", "ran", "failed", "is ending", "waits", "has no GPUs", "has no node", "is gone"],
 )
-def test_a_pod_that_is_not_starting_is_let_be(world: World, body: dict[str, Any]) -> None:
+def test_a_pod_that_is_not_starting_is_let_be(world: World, body: dict[str, Any] | None) -> None:
     world.late.observe(pod())
-    world.late.observe(body)
-    world.passes(10 * LIMIT)
-    assert world.deleted == []
-
-
-def test_a_pod_that_is_gone_is_forgotten(world: World) -> None:
-    world.late.observe(pod())
-    world.late.forget("u")
+    world.late.observe(body) if body else world.late.forget("u")
     world.passes(10 * LIMIT)
     assert world.deleted == []
 
@@ -115,10 +116,14 @@ def test_after_a_restart_it_gets_what_is_left_but_at_least_a_quarter(
     assert len(world.deleted) == 1
 
 
-def test_a_clock_that_is_set_ends_nothing(world: World) -> None:
+def test_a_clock_that_is_set_ends_nothing_nor_does_who_does_not_lead(world: World) -> None:
     world.late.observe(pod())
     world.day += 1e6
     world.passes(1)
+    assert world.deleted == []
+    world.leads = False
+    with pytest.raises(RuntimeError):
+        world.passes(2 * LIMIT)
     assert world.deleted == []
 
 
@@ -141,38 +146,19 @@ def test_another_pod_of_the_same_name_is_not_ended(world: World) -> None:
     assert len(world.deleted) == 1
 
 
-def test_who_does_not_lead_ends_nothing() -> None:
+@in_quick_loop
+async def test_the_work_wakes_by_itself_when_the_time_is_over() -> None:
     world = World()
-
-    def fence() -> None:
-        raise RuntimeError("does not lead")
-
     late = LateStarts(
-        cast(Cluster, world), cast(Recorder, world), LIMIT, fence=fence, clock=lambda: world.now
+        cast(Cluster, world), cast(Recorder, world), LIMIT, clock=loop_time, wall=lambda: DAY
     )
+    task = asyncio.create_task(late.run())
+    await asyncio.sleep(0)
     late.observe(pod())
-    world.now += 2 * LIMIT
-    with pytest.raises(RuntimeError):
-        asyncio.run(late.end_late())
-    assert world.deleted == []
+    await asyncio.sleep(LIMIT + 1)
+    task.cancel()
+    assert world.deleted == [("tenant-acme", "c", "u")]
 
 
-def test_the_work_wakes_by_itself_when_the_time_is_over() -> None:
-    world = World()
-    late = LateStarts(cast(Cluster, world), cast(Recorder, world), 0.05)
-    ended = asyncio.Event()
-
-    async def delete(*_: Any, **__: Any) -> None:
-        ended.set()
-
-    world.delete = delete  # type: ignore[method-assign]
-
-    async def play(act: Callable[[], Awaitable[None]]) -> None:
-        task = asyncio.create_task(act())  # type: ignore[arg-type]
-        await asyncio.sleep(0)
-        late.observe(pod())
-        async with asyncio.timeout(120):
-            await ended.wait()
-        task.cancel()
-
-    asyncio.run(play(late.run))
+def loop_time() -> float:
+    return asyncio.get_running_loop().time()

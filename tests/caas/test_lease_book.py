@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
 from caas import metrics
 from caas.controllers.controller import Recorder
 from caas.controllers.lease_book import LeaseBook, LeaseReport
@@ -11,22 +13,13 @@ from gpuclusters.device_plugin.decide import HELD_BY_ANOTHER, KUBELET_AGREES
 from gpuclusters.lease.board import Limits
 from gpuclusters.lease.model import ConditionType, GPULeaseSpec, Phase, lease_object
 from gpuclusters.lease.plan import Change
+from tests.fixtures.waiting import Clock
 
 LIMITS = Limits(resetting=100, scrubbing=900)
 START = 1_800_000_000.0
 
 
-class Wall:
-    """A clock that somebody sets."""
-
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def resetting(wall: Wall) -> dict[str, Any]:
+def resetting(wall: Clock) -> dict[str, Any]:
     """The object of a GPU that has just begun its first cycle."""
     body = lease_object(GPULeaseSpec(node="n", module=1, pci="0000:0f:00.0", device="1"))
     body["metadata"] |= {"uid": "u", "resourceVersion": "10", "generation": 1}
@@ -37,30 +30,24 @@ def newer(body: dict[str, Any], version: str) -> dict[str, Any]:
     return {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
 
 
-def test_a_phase_begun_by_another_gets_what_is_left_of_its_time() -> None:
-    wall = Wall()
+@pytest.mark.parametrize(
+    ("passed", "left"),
+    [(40, 60.0), (1_000_000, 25.0), (-1_000_000, 100.0)],
+    ids=["what is left", "a quarter at least", "the whole at most"],
+)
+def test_a_phase_begun_by_another_gets_what_is_left_whoever_sets_the_clock(
+    passed: float, left: float
+) -> None:
+    wall = Clock(START)
     body = resetting(wall)
-    wall.now += 40
+    wall.now += passed
     lease = LeaseBook(LIMITS, wall).offer(body, now=5.0)
     assert lease is not None
-    assert lease.deadline == 65.0
-
-
-def test_a_clock_set_forward_or_back_neither_ends_a_phase_nor_prolongs_it() -> None:
-    wall = Wall()
-    body = resetting(wall)
-    wall.now = START + 1_000_000
-    late = LeaseBook(LIMITS, wall).offer(body, now=5.0)
-    wall.now = START - 1_000_000
-    early = LeaseBook(LIMITS, wall).offer(body, now=5.0)
-    assert late is not None
-    assert early is not None
-    assert late.deadline == 5.0 + 25.0, "a quarter of the time at least"
-    assert early.deadline == 5.0 + 100.0, "the whole time at most"
+    assert lease.deadline == 5.0 + left
 
 
 def test_a_deadline_stays_while_others_write_to_the_same_stay() -> None:
-    wall = Wall()
+    wall = Clock(START)
     book = LeaseBook(LIMITS, wall)
     body = resetting(wall)
     first = book.offer(body, now=5.0)
@@ -72,7 +59,7 @@ def test_a_deadline_stays_while_others_write_to_the_same_stay() -> None:
 
 
 def test_an_older_object_is_not_taken_for_what_is() -> None:
-    wall = Wall()
+    wall = Clock(START)
     book = LeaseBook(LIMITS, wall)
     body = resetting(wall)
     assert book.offer(newer(body, "11"), now=0.0) is not None
@@ -80,7 +67,7 @@ def test_an_older_object_is_not_taken_for_what_is() -> None:
 
 
 def test_what_is_written_is_read_again_with_the_time_of_each_condition() -> None:
-    wall = Wall()
+    wall = Clock(START)
     book = LeaseBook(LIMITS, wall)
     lease = book.offer(resetting(wall), now=0.0)
     assert lease is not None
@@ -100,7 +87,7 @@ def test_what_is_written_is_read_again_with_the_time_of_each_condition() -> None
 
 
 def test_a_lease_says_who_had_the_gpu_last_and_that_the_kubelet_gave_it_to_another_pod() -> None:
-    wall = Wall()
+    wall = Clock(START)
     body = resetting(wall)
     body["status"]["lastTenant"] = "acme"
     said = {"type": KUBELET_AGREES, "status": "False", "reason": HELD_BY_ANOTHER}

@@ -1,7 +1,7 @@
 """Leases on a real API server, with machines that answer over SSH and Redfish."""
 
 import asyncio
-import inspect
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from tests.fixtures.waiting import comes
 
 pytestmark = pytest.mark.lab
 
+FOREIGN = page([], count=1, next="https://attacker.example/")
+
 
 @pytest.fixture
 def host(hosts: Hosts) -> SimulatedHost:
@@ -32,34 +34,29 @@ def host(hosts: Hosts) -> SimulatedHost:
     return made
 
 
-def told(by: Sequence[str] = (), *, new: bool = False, **options: Any) -> Any:
-    """A test beside a controller of the machine, with options of `lease_lab` and `faults` of the machine.
+@pytest.fixture
+def lab(kube_api: KubeCluster, namespace: str, host: SimulatedHost) -> Any:
+    """Makes a controller of the machine, whose GPUs are free when a test begins, unless they are new."""
 
-    All GPUs are free when it begins, as if each had been through its cycle, unless they are `new`. `by`:
-    options that the test is parametrized by.
-    """
+    def make(*, faults: Sequence[Any] = (), free: bool = True, **options: Any) -> Any:
+        host.inject(*faults)
+        return lease_lab(kube_api, namespace, [host], free=free, **options)
+
+    return make
+
+
+def told(**chosen: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """A test beside a controller that these options make, and the test's own parameter `options`."""
 
     def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-        def run(kube_api: KubeCluster, namespace: str, host: SimulatedHost, **given: Any) -> None:
-            chosen = options | {name: given.pop(name) for name in by}
-            host.inject(*chosen.pop("faults", ()))
-            if "host" in own:
-                given["host"] = host
-
+        @functools.wraps(test)
+        def run(lab: Any, **given: Any) -> None:
             async def story() -> None:
-                async with lease_lab(kube_api, namespace, [host], free=not new, **chosen) as lab:
-                    await test(lab, **given)
+                async with lab(**chosen, **given.get("options", {})) as made:
+                    await test(made, **given)
 
             asyncio.run(story())
 
-        _, *own = inspect.signature(test).parameters
-        wanted = dict.fromkeys(["kube_api", "namespace", "host", *own, *by])
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter(name, kind) for name in wanted]
-        )
-        run.__name__, run.__module__ = test.__name__, test.__module__
-        run.__dict__.update(test.__dict__)
         return run
 
     return decorate
@@ -69,15 +66,9 @@ def phase_is(phase: str, *modules: int) -> Any:
     return lambda leases: all(leases.get(m, {}).get("phase") == phase for m in modules)
 
 
-def marked(host: SimulatedHost) -> set[str]:
-    """Addresses of the GPUs that leases have, as they say on the machine."""
-    folder = host.path(MARKS)
-    return {path.name for path in folder.iterdir()} if folder.exists() else set()
-
-
-def withheld_by(host: SimulatedHost) -> set[str]:
-    """Addresses of the GPUs whose partitions leases keep down, as they say on the machine."""
-    folder = host.path(WITHHELD)
+def marks(host: SimulatedHost, sort: str) -> set[str]:
+    """Addresses of the GPUs that leases have, or whose partitions they keep down, as the machine says."""
+    folder = host.path(sort)
     return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
 
@@ -102,7 +93,7 @@ async def test_a_pod_gets_a_whole_partition_and_gives_it_back_verified(
     assert lease == f"{lab.host}/{holder['partition']}"
     assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": lab.host}
     assert host.active_partitions() == [holder["partition"]]
-    assert marked(host) == {pci_of(m) for m in mine}
+    assert marks(host, MARKS) == {pci_of(m) for m in mine}
     await lab.allocate(pod)
     harm = tenant.use(host.folder, host.name, sorted(mine), acme, knobs={"ecc": "disabled"})
     assert harm == []
@@ -121,7 +112,7 @@ async def test_a_pod_gets_a_whole_partition_and_gives_it_back_verified(
     assert {leases[m]["reason"] for m in mine} == {"KnobsChanged"}
     assert {m for m, s in leases.items() if s["phase"] == "Free"} == set(leases) - mine
     assert host.active_partitions() == []
-    assert marked(host) == set()
+    assert marks(host, MARKS) == set()
 
 
 @told()
@@ -155,7 +146,7 @@ async def test_changed_firmware_quarantines_exactly_that_gpu_until_it_is_right_a
     assert harm == []
 
 
-@told(new=True, faults=[faults.ResetNotSupported(module=1), faults.MemoryNotCleared(module=2)])
+@told(free=False, faults=[faults.ResetNotSupported(module=1), faults.MemoryNotCleared(module=2)])
 async def test_gpus_that_cannot_be_reset_or_cleared_are_closed_and_the_others_serve(
     lab: LeaseLab,
 ) -> None:
@@ -173,16 +164,16 @@ async def test_gpus_that_cannot_be_reset_or_cleared_are_closed_and_the_others_se
 
 
 @pytest.mark.parametrize(
-    ("faults", "phases", "reason"),
+    ("options", "reason"),
     [
-        ([faults.BmcSilent()], {"verifying": 3}, "VerificationTimedOut"),
-        ([faults.RefuseConnections()], {"resetting": 3}, "ResetTimedOut"),
+        ({"faults": [faults.BmcSilent()], "phases": {"verifying": 3}}, "VerificationTimedOut"),
+        ({"faults": [faults.RefuseConnections()], "phases": {"resetting": 3}}, "ResetTimedOut"),
     ],
     ids=["the BMC is silent", "the machine is not reached"],
 )
-@told(["faults", "phases"], new=True)
+@told(free=False)
 async def test_what_cannot_be_asked_in_time_is_closed_and_a_recheck_opens_it(
-    lab: LeaseLab, host: SimulatedHost, reason: str
+    lab: LeaseLab, host: SimulatedHost, options: Any, reason: str
 ) -> None:
     await lab.until(phase_is("Quarantined", *range(1, 9)))
     assert {s["reason"] for s in (await lab.leases()).values()} == {reason}
@@ -204,21 +195,16 @@ async def test_what_cannot_be_asked_in_time_is_closed_and_a_recheck_opens_it(
     stopped_by="every GPU of the machine is quarantined, with the reason and what to do",
 )
 @pytest.mark.parametrize(
-    ("answer", "phases", "reason", "said"),
+    ("answer", "options", "reason", "said"),
     [
-        (
-            page([], count=1, next="https://attacker.example/"),
-            {},
-            "InventoryLinkRefused",
-            "read the",
-        ),
-        (broken_off, {"verifying": 3}, "InventoryTruncated", "check the network"),
+        (FOREIGN, {}, "InventoryLinkRefused", "read the"),
+        (broken_off, {"phases": {"verifying": 3}}, "InventoryTruncated", "check the network"),
     ],
     ids=["at once", "when time is up"],
 )
-@told(["phases"], new=True)
+@told(free=False)
 async def test_a_bmc_that_is_not_believed_closes_its_gpus_and_says_why(
-    lab: LeaseLab, tmp_path: Path, answer: Any, reason: str, said: str
+    lab: LeaseLab, tmp_path: Path, answer: Any, options: Any, reason: str, said: str
 ) -> None:
     await lab.stop()
     async with hostile_bmc(tmp_path) as bmc:
@@ -309,25 +295,27 @@ async def test_a_pod_whose_gpu_the_kubelet_gave_to_another_is_deleted_and_its_gp
     assert not any("lastTenant" in s for s in (await lab.leases()).values())
 
 
-@told(new=True, partitions=(1, 5, 6), declared_layout=True)
+@told(free=False, partitions=(1, 5, 6), declared_layout=True)
 async def test_a_declared_layout_stays_active_between_tenants_and_its_marks_go(
     lab: LeaseLab, host: SimulatedHost
 ) -> None:
     async def at_rest() -> None:
-        await comes(lambda: sorted(host.active_partitions()) == [1, 5, 6] and not withheld_by(host))
+        await comes(
+            lambda: sorted(host.active_partitions()) == [1, 5, 6] and not marks(host, WITHHELD)
+        )
 
     await lab.all_free()
     await at_rest()
     pod = await lab.admitted(await lab.pod(await lab.tenant(), 2))
     one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
-    assert withheld_by(host) == set()
+    assert marks(host, WITHHELD) == set()
     tenant.use(host.folder, host.name, [one], "acme", firmware="96.00.A5.00.66")
     await lab.delete(pod)
     await lab.until(phase_is("Quarantined", one))
     await lab.until(phase_is("Free", other))
     # Down with the GPU that is closed, and nobody else may bring it up.
     await comes(host.path(quarantined(pci_of(one))).exists)
-    assert withheld_by(host) == {pci_of(one), pci_of(other)}
+    assert marks(host, WITHHELD) == {pci_of(one), pci_of(other)}
     assert len(host.active_partitions()) == 2
     with gpus.change(HostsFolder(host.folder).host(host.name), one) as gpu:
         gpu.firmware = None

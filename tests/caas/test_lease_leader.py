@@ -1,59 +1,37 @@
 """One leader at a time, whatever clocks and servers do."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from caas.cluster import ClusterError, ConflictError
+from caas.cluster import ClusterError
 from caas.leader import Leader, NotLeadingError
+from tests.caas.fakecluster import FakeCluster
 from tests.caas.loops import in_loop
 from tests.fixtures.waiting import Clock
 
 TIMES = {"duration": 15.0, "valid": 10.0, "renew": 2.0}
 
 
-class Memory:
-    """One Lease in memory, with compare and swap, and faults."""
+class Memory(FakeCluster):
+    """One Lease in memory, and faults."""
 
-    def __init__(self) -> None:
-        self.body: dict[str, Any] | None = None
-        self.version = 0
-        self.down = False
-        self.slow: tuple[Clock, float] | None = None
+    down = False
+    slow: tuple[Clock, float] | None = None
 
-    def _answer(self) -> None:
+    async def ask(self, call: str, work: Callable[[], Any]) -> Any:
         if self.slow is not None:
             clock, seconds = self.slow
             clock.now += seconds
         if self.down:
             raise ClusterError("the API server is away", reason="Unreachable")
-
-    async def get(self, *_: Any) -> dict[str, Any] | None:
-        self._answer()
-        return self.body
-
-    async def create(self, _kind: Any, body: dict[str, Any]) -> dict[str, Any]:
-        self._answer()
-        if self.body is not None:
-            raise ConflictError("there is one", status=409)
-        return self._store(body)
-
-    async def patch(self, _k: Any, _n: str, _ns: str, body: dict[str, Any]) -> dict[str, Any]:
-        self._answer()
-        assert self.body is not None
-        if body["metadata"]["resourceVersion"] != self.body["metadata"]["resourceVersion"]:
-            raise ConflictError("changed", status=409)
-        return self._store({**self.body, "spec": body["spec"]})
-
-    def _store(self, body: dict[str, Any]) -> dict[str, Any]:
-        self.version += 1
-        self.body = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.version)}}
-        return self.body
+        return await super().ask(call, work)
 
 
 def leader(memory: Memory, name: str, clock: Clock) -> Leader:
-    return Leader(memory, "ns", "election", name, **TIMES, clock=clock)  # type: ignore[arg-type]
+    return Leader(memory, "", "election", name, **TIMES, clock=clock)  # type: ignore[arg-type]
 
 
 @in_loop
@@ -82,8 +60,8 @@ async def test_a_leader_is_not_displaced_by_a_clock_that_jumps_or_a_stamp_that_l
     memory, a_time, b_time = Memory(), Clock(), Clock()
     a, b = leader(memory, "a", a_time), leader(memory, "b", b_time)
     assert await a._try()
-    assert memory.body is not None
-    memory.body["spec"]["renewTime"] = "1999-01-01T00:00:00.000000Z"
+    (lease,) = memory.server.objects.values()
+    lease["spec"]["renewTime"] = "1999-01-01T00:00:00.000000Z"
     assert not await b._try()
     b_time.now += 14
     assert not await b._try()

@@ -1,7 +1,6 @@
 """GPUs of nodes that get lost and come back, on a real API server, with machines that answer or do not."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -10,27 +9,22 @@ from caas.api.store import Store
 from gpuclusters.lease.placement import Why
 from gpuclusters.tenancy.objects import POD
 from lab.hosts import faults
-from tests.caas.leasekit import PATIENCE_SECONDS, LeaseLab, Nodes, lease_lab
+from tests.caas.leasekit import PATIENCE_SECONDS, LeaseLab, lease_lab
 from tests.caas.lognode import log_node
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import Hosts
 from tests.fixtures.tenancies import Request
+from tests.fixtures.waiting import comes
 
 pytestmark = pytest.mark.lab
 
-Story = Callable[[LeaseLab, Nodes], Awaitable[None]]
 SILENCE = faults.CommandFails(exit=255, stderr="nobody answers here")
 
 
-def told(kube_api: KubeCluster, namespace: str, hosts: list[Any], story: Story) -> None:
-    """Run a story beside a controller of these machines, whose GPUs are free when it begins."""
-
-    async def run() -> None:
-        async with lease_lab(kube_api, namespace, hosts, free=True) as lab:
-            assert lab.nodes is not None
-            await story(lab, lab.nodes)
-
-    asyncio.run(run())
+def node_is_ready(request: Request, name: str) -> bool:
+    found = request.get(f"/api/v1/nodes/{name}") or {"status": {}}
+    said = {one["type"]: one["status"] for one in found["status"].get("conditions", ())}
+    return said.get("Ready") == "True"
 
 
 async def still_waits(lab: LeaseLab, pod: dict[str, Any]) -> None:
@@ -43,32 +37,6 @@ async def still_waits(lab: LeaseLab, pod: dict[str, Any]) -> None:
         assert set((await lab.phases()).values()) == {"Free"}
 
 
-def test_a_node_that_is_lost_offers_nothing_and_once_it_is_back_it_does_by_itself(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
-) -> None:
-    (host,) = hosts()
-
-    async def story(lab: LeaseLab, nodes: Nodes) -> None:
-        host.inject(SILENCE)
-        nodes.say(lab.host, ready="Unknown")
-        await lab.serves(lab.host, served=False)
-        pod = await lab.pod(await lab.tenant(), 8)
-        await still_waits(lab, pod)
-        # Nor does another controller give them out, that begins while the node is away.
-        await lab.stop()
-        await lab.start()
-        await still_waits(lab, pod)
-        # The node is there again, but its machine does not answer yet.
-        nodes.say(lab.host)
-        await still_waits(lab, pod)
-        assert lab.controller is not None
-        assert not lab.controller.serves(lab.host)
-        host.clear_faults()
-        await lab.admitted(pod)
-
-    told(kube_api, namespace, [host], story)
-
-
 def test_a_node_whose_kubelet_falls_silent_offers_nothing_until_it_speaks_again(
     kube_api: KubeCluster, namespace: str, hosts: Hosts, lease_api: Request
 ) -> None:
@@ -79,6 +47,7 @@ def test_a_node_whose_kubelet_falls_silent_offers_nothing_until_it_speaks_again(
         async with lease_lab(kube_api, namespace, [host], free=True, node=name) as lab:
             await lab.serves(name)
             store = Store(lab.settings, lab.cluster)
+            host.inject(SILENCE)
             silent.set()
             await lab.serves(name, served=False)
             pod = await lab.pod(await lab.tenant(), 2)
@@ -88,7 +57,17 @@ def test_a_node_whose_kubelet_falls_silent_offers_nothing_until_it_speaks_again(
                     await asyncio.sleep(0.05)
             assert outage[name].why is Why.NOT_READY
             assert outage[name].message.startswith(f"{name} is NotReady since 2")
+            # Nor does another controller give them out, that begins while the node is away.
+            await lab.stop()
+            await lab.start()
+            await still_waits(lab, pod)
+            # The node is there again, but its machine does not answer yet.
             silent.clear()
+            await comes(lambda: node_is_ready(lease_api, name))
+            await still_waits(lab, pod)
+            assert lab.controller is not None
+            assert not lab.controller.serves(name)
+            host.clear_faults()
             went = await lab.admitted(pod)
             assert went["spec"]["nodeSelector"] == {"kubernetes.io/hostname": name}
 

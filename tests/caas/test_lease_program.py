@@ -7,11 +7,9 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ from gpuclusters.tenancy.objects import NAMESPACE
 from tests.caas.leasekit import PATIENCE_SECONDS, Objects, come, define, settings_of, unique
 from tests.fixtures.control_plane import KubeCluster, start_cluster, stop_cluster
 from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -98,24 +97,21 @@ class Program:
         self._log.close()
 
 
-@contextmanager
-def prepared(folder: Path, settings: Settings, host: SimulatedHost) -> Iterator[Path]:
+def prepare(folder: Path, settings: Settings, host: SimulatedHost) -> None:
     document = settings.model_dump(mode="json", by_alias=True)
     (folder / "settings.yaml").write_text(yaml.safe_dump(document))
     (folder / "secrets").mkdir()
     (folder / "secrets" / "ssh-private-key").write_text(host.client_key.read_text())
     (folder / "secrets" / "bmc-password").write_text(host.endpoint.bmc.password)
-    yield folder
 
 
-def wait_for(holds: object, what: str, *programs: Program) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    assert callable(holds)
-    while not holds():
+def wait_for(holds: Callable[[], object], *programs: Program) -> None:
+    def look() -> object:
         for program in programs:
             assert program.process.poll() is None, program.log[-3000:]
-        assert time.monotonic() < deadline, what + "\n" + "\n".join(p.log[-3000:] for p in programs)
-        time.sleep(0.1)
+        return holds()
+
+    eventually(look, lambda: "\n".join(p.log[-3000:] for p in programs), PATIENCE_SECONDS)
 
 
 def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
@@ -139,32 +135,32 @@ def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
             return phases == ["Free"] * 8
 
         async with Cluster(kube_api.kubeconfig) as cluster:
-            await come(cluster, GPU_LEASE, holds, seconds=PATIENCE_SECONDS)
+            await come(cluster, GPU_LEASE, holds)
 
     asyncio.run(empty())
-    with prepared(tmp_path, settings, host):
-        first = Program(tmp_path, kube_api)
-        second: Program | None = None
-        try:
-            wait_for(lambda: first.get("/readyz")[0] == 200, "not ready", first)
-            assert first.get("/healthz")[0] == 200
-            wait_for(first.leads, "does not lead", first)
-            second = Program(tmp_path, kube_api)
-            wait_for(lambda: second.get("/readyz")[0] == 200, "not ready", first, second)
-            asyncio.run(all_free())
-            assert not second.leads()
-            counted = f'gpu_clusters_leases{{host="{name}",phase="Free"}} 8.0'
-            wait_for(lambda: counted in first.get("/metrics")[1], "does not count", first)
-            assert first.end() == 0, first.log[-3000:]
-            wait_for(second.leads, "does not follow", second)
-            assert second.end() == 0, second.log[-3000:]
-            for program in (first, second):
-                assert host.endpoint.bmc.password not in program.log
-                assert "Traceback" not in program.log
-        finally:
-            first.close()
-            if second is not None:
-                second.close()
+    prepare(tmp_path, settings, host)
+    first = Program(tmp_path, kube_api)
+    second: Program | None = None
+    try:
+        wait_for(lambda: first.get("/readyz")[0] == 200, first)
+        assert first.get("/healthz")[0] == 200
+        wait_for(first.leads, first)
+        second = Program(tmp_path, kube_api)
+        wait_for(lambda: second.get("/readyz")[0] == 200, first, second)
+        asyncio.run(all_free())
+        assert not second.leads()
+        counted = f'gpu_clusters_leases{{host="{name}",phase="Free"}} 8.0'
+        wait_for(lambda: counted in first.get("/metrics")[1], first)
+        assert first.end() == 0, first.log[-3000:]
+        wait_for(second.leads, second)
+        assert second.end() == 0, second.log[-3000:]
+        for program in (first, second):
+            assert host.endpoint.bmc.password not in program.log
+            assert "Traceback" not in program.log
+    finally:
+        first.close()
+        if second is not None:
+            second.close()
 
 
 def test_settings_that_cannot_be_used_are_named_in_one_line(

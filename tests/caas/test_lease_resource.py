@@ -3,13 +3,16 @@
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from caas.cluster import Cluster, ClusterError
 from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, Phase, lease_object
 from tests.caas.leasekit import define
+from tests.caas.leasesteps import HOLDER
 from tests.caas.loops import in_loop
 from tests.fixtures.control_plane import KubeCluster
 
@@ -17,15 +20,6 @@ pytestmark = pytest.mark.lab
 
 NOW = "2026-01-01T00:00:00Z"
 PROOFS = [{"type": t, "status": "True", "reason": "Shown"} for t in ("ResetDone", "MemoryCleared")]
-HOLDER = {
-    "tenant": "acme",
-    "namespace": "acme",
-    "pod": "c-1",
-    "podUid": "u-1",
-    "container": "c-1",
-    "partition": 7,
-    "gpus": [1],
-}
 HELD = HOLDER | {"admitted": True, "allocated": True}
 
 Body = dict[str, Any]
@@ -61,7 +55,16 @@ LEASED: list[Step] = [
     ("Leased", {"holder": HOLDER | {"admitted": True}}),
 ]
 RELEASING: list[Step] = [*LEASED, ("Leased", {"holder": HELD}), ("Releasing", {})]
-SCRUBBED: Step = ("Scrubbing", {"lastTenant": "acme"})
+SCRUBBING: list[Step] = [("Scrubbing", {"lastTenant": "acme"})]
+WAYS: dict[str, list[Step]] = {
+    "new": [],
+    "free": FREE,
+    "leased": LEASED,
+    "closed": [("Quarantined", {"reason": "Test"})],
+    "scrubbing": SCRUBBING,
+    "verifying": [*SCRUBBING, ("Verifying", {})],
+}
+REFUSED = yaml.safe_load(Path(__file__).with_name("lease_refusals.yaml").read_text())
 
 
 async def through(cluster: Cluster, body: Body, steps: Iterable[Step]) -> Body:
@@ -71,72 +74,21 @@ async def through(cluster: Cluster, body: Body, steps: Iterable[Step]) -> Body:
     return body
 
 
-REFUSED: dict[str, tuple[list[Step], Step, str]] = {
-    "a phase is not skipped": ([], ("Verifying", {}), "none is skipped"),
-    "free needs a proof": ([], ("Free", {}), "none is skipped"),
-    "a free GPU is not leased at once": (FREE, ("Leased", {"holder": HOLDER}), "none is skipped"),
-    "reserved has a holder": (FREE, ("Reserved", {}), "has a holder"),
-    "free has no holder": (FREE, ("Free", {"holder": HOLDER}), "has a holder"),
-    "quarantine has a reason": ([], ("Quarantined", {}), "has a reason"),
-    "a cycle is not made up": ([], ("Resetting", {"cycle": 2}), "counts the entries"),
-    "quarantine does not end by itself": (
-        [("Quarantined", {"reason": "Test"})],
-        ("Resetting", {"cycle": 2}),
-        "recheck",
-    ),
-    "quarantine does not end in free": (
-        [("Quarantined", {"reason": "Test"})],
-        ("Free", {"conditions": PROOFS}),
-        "none is skipped",
-    ),
-    "a holder is not replaced": (
-        LEASED,
-        ("Leased", {"holder": HOLDER | {"podUid": "u-2"}}),
-        "only through Free",
-    ),
-    "nothing is allocated that is not admitted": (
-        FREE,
-        ("Reserved", {"holder": HOLDER | {"allocated": True}}),
-        "allocated to an admitted pod",
-    ),
-    "a pod is not let go before its lease": (
-        FREE,
-        ("Reserved", {"holder": HOLDER | {"admitted": True}}),
-        "when its GPU is leased",
-    ),
-    "the last tenant is not forgotten before the GPU is free": (
-        [SCRUBBED],
-        ("Verifying", {"lastTenant": None}),
-        "named until it is free",
-    ),
-    "the last tenant is not exchanged": (
-        [SCRUBBED],
-        ("Verifying", {"lastTenant": "globex"}),
-        "named until it is free",
-    ),
-    "a free GPU has no last tenant": (
-        [SCRUBBED, ("Verifying", {})],
-        ("Free", {"conditions": PROOFS}),
-        "named until it is free",
-    ),
-    "holder.gpus names the GPU": (
-        FREE,
-        ("Reserved", {"holder": HOLDER | {"gpus": [2]}}),
-        "names the GPU itself",
-    ),
-}
-
-
 @pytest.mark.parametrize("case", REFUSED)
 @in_loop
 async def test_the_server_refuses_what_the_machine_would_never_write(
     kube_api: KubeCluster, case: str
 ) -> None:
-    before, (phase, changes), said = REFUSED[case]
+    row = REFUSED[case]
+    written = dict(row["write"])
+    if "holder" in written:
+        written["holder"] = HOLDER | written["holder"]
+    if "conditions" in written:
+        written["conditions"] = PROOFS
     async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
-        body = await through(cluster, body, before)
-        with pytest.raises(ClusterError, match=said):
-            await to(cluster, body, phase, **changes)
+        body = await through(cluster, body, WAYS[row["after"]])
+        with pytest.raises(ClusterError, match=row["said"]):
+            await to(cluster, body, **written)
 
 
 @in_loop

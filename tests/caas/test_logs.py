@@ -90,19 +90,10 @@ def test_what_looks_like_a_secret_is_blotted_out_of_messages_fields_and_exceptio
     except ValueError:
         logging.getLogger("x").exception(text, extra={"fields": {"answer": text}})
     (entry,) = entries(stream)
+    assert "ValueError: " in entry["exception"]
     for place in (entry["message"], entry["fields"]["answer"], entry["exception"]):
         assert not [secret for secret in secrets if secret in place]
         assert kept in place
-
-
-def test_an_exception_is_one_field_of_the_same_line(stream: io.StringIO) -> None:
-    try:
-        fail("no route")
-    except ValueError:
-        logging.getLogger("x").exception("cannot reach %s", "hgx-01")
-    (entry,) = entries(stream)
-    assert entry["message"] == "cannot reach hgx-01"
-    assert entry["exception"].endswith("ValueError: no route")
 
 
 def test_a_hidden_value_never_appears(stream: io.StringIO) -> None:

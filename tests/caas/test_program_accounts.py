@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,7 +30,6 @@ from tests.fixtures.tenancies import (
     ON_DEMAND,
     TENANCIES,
     Request,
-    Tenants,
     running,
     tenants_of,
 )
@@ -253,32 +251,6 @@ def test_a_tenancy_beyond_the_template_is_refused(
     # What is no Tenancy at all is refused by its definition.
     assert status in (403, 422), text
     assert status == 422 or "gpu-clusters-program-tenancies" in text
-
-
-def test_a_binding_that_somebody_changed_or_deleted_is_put_back(
-    kube_api: KubeCluster, accounts: ProgramAccounts, tenants: Tenants, tmp_path: Path
-) -> None:
-    name = tenants.make()
-    place = f"{BINDINGS}/namespaces/{name}/rolebindings"
-    mine = f"{place}/gpu-clusters-tenant-controllers"
-    theirs = f"{place}/gpu-clusters-tenant-api"
-
-    def live(part: str) -> str:
-        return json.dumps((tenants.request.get(theirs) or {}).get(part))
-
-    with running(kube_api, tenants.prefix, accounts.controllers.kubeconfig(tmp_path)):
-        tenants.ready(name)
-        assert tenants.request("DELETE", mine)[0] == 200
-        eventually(lambda: tenants.request.get(mine), what="the repair of the binding")
-        tenants.request.merge(theirs, {"subjects": [account_of("default", name)]})
-
-        eventually(lambda: '"name": "api"' in live("subjects"), what="the repair of the subjects")
-        assert tenants.request("DELETE", theirs)[0] == 200
-        other = bound("view", account_of("default", name))
-        other["metadata"] = {"name": "gpu-clusters-tenant-api", "labels": {TENANT_LABEL: name}}
-        tenants.request("POST", place, other)
-
-        eventually(lambda: "gpu-clusters-tenant-api" in live("roleRef"), "the repair of the role")
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,17 @@
 """The tenancy controller on a real API server."""
 
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from caas.controllers import tenancy, tenancy_children
-from caas.controllers.tenancy import BEGUN_AT_ONCE
+from caas.controllers import controller, tenancy, tenancy_children
 from gpuclusters.tenancy.isolation import POLICY, TENANT_LABEL
-from lab import control_plane
 from tests.caas.leasesteps import EVIDENCE, HOLDER, drive, new_lease, shown
 from tests.caas.pods import contained
 from tests.fixtures.accounts import MERGE, ProgramAccounts
-from tests.fixtures.control_plane import KubeCluster, start_cluster, stop_cluster
+from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import (
     GPU,
     LEASES,
@@ -25,7 +21,6 @@ from tests.fixtures.tenancies import (
     Operator,
     Request,
     Tenants,
-    declare,
     running,
 )
 from tests.fixtures.waiting import eventually
@@ -84,6 +79,7 @@ def test_a_tenancy_becomes_ready_when_everything_is_enforced(
 
 
 QUOTA, ACCOUNT = core("{}", "/resourcequotas/tenant"), core("{}", "/serviceaccounts/default")
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings"
 ENFORCE = "pod-security.kubernetes.io/enforce"
 OPEN = [{"toEntities": ["all"]}]
 DRIFT: dict[str, tuple[str, dict[str, Any] | None, Callable[[Any], bool]]] = {
@@ -118,28 +114,60 @@ DRIFT: dict[str, tuple[str, dict[str, Any] | None, Callable[[Any], bool]]] = {
         {"metadata": {"labels": None}, "spec": {"egress": OPEN}},
         lambda o: "spec" not in o and TENANT_LABEL in o["metadata"]["labels"],
     ),
+    "policy deleted": (policy("{}"), None, lambda o: bool(o["specs"])),
+    "own binding deleted": (
+        f"{BINDINGS}/gpu-clusters-tenant-controllers",
+        None,
+        lambda o: o["roleRef"]["name"] == "gpu-clusters-tenant-controllers",
+    ),
+    "binding given to another": (
+        f"{BINDINGS}/gpu-clusters-tenant-api",
+        {"subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}]},
+        lambda o: [one["name"] for one in o["subjects"]] == ["api"],
+    ),
 }
 """What is written over an object, or None to delete it, and how it is when it was put back."""
 
 
-def test_whatever_is_changed_or_deleted_by_hand_is_put_back(
-    tenants: Tenants, operator: Operator
+def test_whatever_is_changed_or_deleted_by_hand_is_put_back_with_the_rights_of_the_stack(
+    kube_api: KubeCluster, accounts: ProgramAccounts, tenants: Tenants, tmp_path: Path
 ) -> None:
     name = tenants.make()
-    tenants.ready(name)
-    for what, (template, patch, sound) in DRIFT.items():
-        path = template.format(name)
-        if patch is None:
-            assert tenants.request("DELETE", path)[0] == 200
-        else:
-            tenants.request.merge(path, patch)
+    with running(kube_api, tenants.prefix, accounts.controllers.kubeconfig(tmp_path)):
+        tenants.ready(name)
+        for what, (template, patch, sound) in DRIFT.items():
+            path = template.format(name)
+            if patch is None:
+                assert tenants.request("DELETE", path)[0] == 200
+            else:
+                tenants.request.merge(path, patch)
+            restored(tenants, path, sound, what)
+        # A binding's role cannot be changed: one with another role takes its place.
+        place = BINDINGS.format(name)
+        theirs = f"{place}/gpu-clusters-tenant-api"
+        other = tenants.request.get(theirs) or {}
+        metadata = {key: other["metadata"][key] for key in ("name", "labels")}
+        assert tenants.request("DELETE", theirs)[0] == 200
+        role = {**other["roleRef"], "name": "view"}
+        tenants.request("POST", place, {**other, "metadata": metadata, "roleRef": role})
+        restored(tenants, theirs, lambda o: o["roleRef"] == other["roleRef"], "another role")
+        tenants.ready(name)
+        tenants.declare(name, egress={})
+        eventually(
+            lambda: network_rules(tenants, name) == ["isolate", "allow-dns", "deny-api-server"]
+        )
+        status, answer = tenants.request("POST", core(name, "/pods"), contained(name))
+        assert status == 201, answer["message"]
+        tenants.delete(name)
+        eventually(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
 
-        def restored(path: str = path, sound: Callable[[Any], bool] = sound) -> bool:
-            found = tenants.request.get(path)
-            return bool(found) and sound(found)
 
-        eventually(restored, what=f"{what}: its repair")
-    tenants.ready(name)
+def restored(tenants: Tenants, path: str, sound: Callable[[Any], bool], what: str) -> None:
+    def look() -> bool:
+        found = tenants.request.get(path)
+        return bool(found) and sound(found)
+
+    eventually(look, what=f"{what}: its repair")
 
 
 def test_each_part_that_is_not_enforced_keeps_it_unready_and_is_named(
@@ -166,19 +194,13 @@ def test_each_part_that_is_not_enforced_keeps_it_unready_and_is_named(
     assert tenants.condition(classless)["status"] == "False"
 
 
-@pytest.fixture
-def patient_operator(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Operator:
-    """One that speaks of nothing that comes by itself, however slow the machine is."""
+def test_events_tell_when_it_becomes_ready_and_when_it_is_no_more(
+    tenants: Tenants, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It speaks of nothing that comes by itself, however slow the machine is.
     monkeypatch.setattr(tenancy, "WAITING_SECONDS", 1000.0)
     monkeypatch.setattr(tenancy, "SILENT_TRIALS", 1000)
     monkeypatch.setattr(tenancy_children, "SYNC_SECONDS", 1000.0)
-    made: Operator = request.getfixturevalue("operator")
-    return made
-
-
-def test_events_tell_when_it_becomes_ready_and_when_it_is_no_more(
-    tenants: Tenants, patient_operator: Operator
-) -> None:
     name = tenants.make()
     tenants.ready(name)
     # A class that does not exist cannot be waited for.
@@ -293,98 +315,28 @@ def test_a_deletion_ends_the_pods_and_the_namespace(tenants: Tenants, operator: 
     status, answer = tenants.request("POST", core(name, "/pods"), contained(name, "late"))
     assert status == 403
     assert "exceeded quota" in answer["message"]
-    tenants.request.merge(core(name, "/pods/work"), {"metadata": {"finalizers": None}})
+    # So does an object that somebody else holds: it is told which.
+    keeper = {"name": "stuck", "finalizers": ["example.com/stuck"]}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": keeper}
+    assert tenants.request("POST", core(name, "/configmaps"), config)[0] == 201
+    released = {"metadata": {"finalizers": None}}
+    tenants.request.merge(core(name, "/pods/work"), released)
+    found = tenants.says(name, "Ready", "example.com/stuck")
+    assert found["reason"] == "NamespaceEnding"
+    tenants.request.merge(core(name, "/configmaps/stuck"), released)
     eventually(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
     assert tenants.request.get(core(name)) is None
 
 
-def test_a_namespace_that_does_not_go_is_told(tenants: Tenants, operator: Operator) -> None:
-    name = tenants.make()
-    tenants.ready(name)
-    keeper = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "stuck", "finalizers": ["example.com/hold"]},
-    }
-    assert tenants.request("POST", core(name, "/configmaps"), keeper)[0] == 201
-    tenants.delete(name)
-    found = tenants.says(name, "Ready", "example.com/hold")
-    assert found["reason"] == "NamespaceEnding"
-    patch = {"metadata": {"finalizers": None}}
-    tenants.request.merge(core(name, "/configmaps/stuck"), patch)
-    eventually(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
-
-
-def test_what_happened_while_no_controller_ran_is_put_back(
-    kube_api: KubeCluster, tenants: Tenants
-) -> None:
-    name = tenants.make()
-    with running(kube_api, tenants.prefix):
-        tenants.ready(name)
-    assert tenants.request("DELETE", policy(name))[0] == 200
-    tenants.request.merge(core(name, "/resourcequotas/tenant"), {"spec": {"hard": {"pods": "999"}}})
-    with running(kube_api, tenants.prefix):
-        eventually(lambda: tenants.request.get(policy(name)), what="the repair of the policy")
-
-        def lowered() -> bool:
-            quota = tenants.request.get(core(name, "/resourcequotas/tenant"))
-            return quota is not None and quota["spec"]["hard"]["pods"] == "10"
-
-        eventually(lowered, what="the repair of the quota")
-
-
-def test_the_rights_that_the_stack_gives_are_enough(
-    kube_api: KubeCluster, accounts: ProgramAccounts, tenants: Tenants, tmp_path: Path
-) -> None:
-    name = tenants.make()
-    with running(kube_api, tenants.prefix, accounts.controllers.kubeconfig(tmp_path)):
-        tenants.ready(name)
-        assert tenants.request("DELETE", policy(name))[0] == 200
-        eventually(lambda: tenants.request.get(policy(name)), what="the repair of the policy")
-        tenants.declare(name, egress={})
-        eventually(
-            lambda: network_rules(tenants, name) == ["isolate", "allow-dns", "deny-api-server"]
-        )
-        status, answer = tenants.request("POST", core(name, "/pods"), contained(name))
-        assert status == 201, answer["message"]
-        tenants.delete(name)
-        eventually(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
-
-
-@pytest.mark.long
-def test_an_api_server_that_is_killed_and_comes_back_is_watched_again(
-    tools_at_hand: None, tmp_path: Path
-) -> None:
-    """On a control plane of its own: everybody else's would go too."""
-    try:
-        cluster = start_cluster(tmp_path, "hgx-01")
-        tenants = Tenants(declare(cluster), f"{PREFIX}again")
-        with running(cluster, tenants.prefix):
-            first = tenants.make()
-            tenants.ready(first)
-            (server,) = (p for p in control_plane.status(tmp_path) if p.name == "kube-apiserver")
-            os.kill(server.pid, signal.SIGKILL)
-            control_plane.start(tmp_path)
-            # Kinds of its own it has a moment later.
-            eventually(lambda: tenants.request("DELETE", policy(first))[0] == 200)
-            eventually(lambda: tenants.request.get(policy(first)), what="the repair of the policy")
-            second = tenants.make()
-            tenants.ready(second)
-            tenants.delete(first)
-            eventually(lambda: tenants.get(first) is None, what="the deletion of the Tenancy")
-        tenants.request.close()
-    finally:
-        stop_cluster(tmp_path)
-
-
 def test_more_tenancies_than_are_begun_at_once_all_become_ready(
-    tenants: Tenants, operator: Operator
+    kube_api: KubeCluster, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [tenants.make() for _ in range(BEGUN_AT_ONCE + 8)]
-    for name in names:
-        tenants.ready(name)
-    homes = {tenants.request.get(core(name)) is not None for name in names}
-    assert homes == {True}
+    monkeypatch.setattr(tenancy, "BEGUN_AT_ONCE", 2)
+    monkeypatch.setattr(controller, "BEGUN_SECONDS", 1000.0)
+    names = [tenants.make() for _ in range(5)]
+    with running(kube_api, tenants.prefix):
+        for name in names:
+            tenants.ready(name)
 
 
 def test_a_deletion_waits_until_the_tenants_gpus_are_scrubbed(
