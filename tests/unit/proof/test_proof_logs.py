@@ -1,6 +1,5 @@
 """What programs of a proof print, and what it is taken for."""
 
-import json
 import runpy
 import subprocess
 import sys
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.proof import logs
 from gpuclusters.proof.checks import Check, Outcome, faults, proven
@@ -16,6 +16,7 @@ from gpuclusters.proof.model import ProofNode
 from tests.unit.proof.proof_world import A100, HEAD, ROW, TAIL, diag, line, product
 
 PROGRAM = Path(__file__).parents[3] / "gpuclusters/proof/scripts" / "matmul.py"
+CASES = yaml.safe_load(Path(__file__).with_name("proof_logs.yaml").read_text())
 
 
 def node(**changes: Any) -> ProofNode:
@@ -42,46 +43,44 @@ def test_gpus_that_are_right_and_fast_enough_pass() -> None:
     assert checks[1].figures == {"tflops": 260.0, "error": 2.8e-4, "floor_tflops": 218.4}
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ({"tflops": 218.0}, "too slow"),
-        ({"error": 3e-3}, "wrong by more than 0.002"),
-        ({"error": float("nan")}, "wrong by more than 0.002"),
-        ({"differ": 1}, "the same product came out differently twice"),
-        ({"name": "NVIDIA A100-SXM4-40GB"}, "the configuration says a100"),
-        ({"failed": "CUDA error: uncorrectable ECC error"}, "CUDA error: uncorrectable ECC error"),
-    ],
-)
-def test_one_gpu_that_is_not_well_is_named(fault: dict[str, Any], said: str) -> None:
-    checks = judged(line({}, fault))
-    assert outcomes(checks) == ["passed", "passed", "failed"]
-    assert checks[2].subject == "n0 GPU-1"
-    assert checks[2].said.startswith(said)
+def reduced(*rows: list[Any], bad: int = 0, word: str = "OK") -> str:
+    table = "".join(
+        ROW.format(size=size, count=size // 4, bw=bw, wrong=wrong) for size, bw, wrong in rows
+    )
+    return HEAD + table + TAIL.format(bad=bad, word=word)
+
+
+def taken(program: str, case: dict[str, Any]) -> list[Check]:
+    """What the log of a case is taken for."""
+    code = case.get("code", 0)
+    if program == "matmul":
+        log = case.get("log", line(*case.get("devices", ()), **case.get("changes", {})))
+        return judged(log)
+    if program == "diagnostics":
+        log = case.get("log", diag(*case.get("tests", ())))
+        return list(logs.diagnostics("n0", log, exit_code=code))
+    log = case.get("log", reduced(*case.get("rows", ()), **case.get("end", {})))
+    return [logs.reduce("n0", log, floor_gb_per_second=300, exit_code=code)]
 
 
 @pytest.mark.parametrize(
-    ("log", "said"),
+    ("program", "case"),
     [
-        ("", "the job gave no result line; its log ends: (empty)"),
-        (
-            "a\nImportError: torch",
-            "the job gave no result line; its log ends: a | ImportError: torch",
-        ),
-        (line({}, format=2), "the job gave no result line"),
-        (line({}, {}, cpu=True), "it ran on the processor, not on a GPU"),
+        pytest.param(program, case, id=f"{program}-{case['id']}")
+        for program, cases in CASES.items()
+        for case in cases
     ],
 )
-def test_what_is_no_result_of_gpus_proves_nothing(log: str, said: str) -> None:
-    (check,) = judged(log)
-    assert check.outcome is Outcome.FAILED
-    assert check.said.startswith(said)
-
-
-def test_a_gpu_that_is_missing_in_the_pod_is_a_failure() -> None:
-    checks = judged(line({}))
-    assert outcomes(checks) == ["failed", "passed"]
-    assert checks[0].said == "1 of 2 devices in the pod"
+def test_a_log_is_taken_for_what_it_shows(program: str, case: dict[str, Any]) -> None:
+    checks = taken(program, case)
+    assert outcomes(checks) == case["outcomes"]
+    assert proven(checks) is (set(case["outcomes"]) == {"passed"})
+    first, last = checks[0], checks[-1]
+    assert first.said.startswith(case.get("first", ""))
+    assert last.said.startswith(case.get("said", ""))
+    assert last.subject == case.get("subject", last.subject)
+    assert last.figures.items() >= case.get("figures", {}).items()
+    assert [check.what for check in checks] == case.get("what", [check.what for check in checks])
 
 
 def test_a_floor_follows_the_part_of_the_gpu() -> None:
@@ -140,63 +139,6 @@ def test_the_program_takes_mig_instances_for_the_gpu_that_holds_them() -> None:
     assert [*devices_of(listing)] == ["MIG-b", "MIG-c", "GPU-dd"]
 
 
-def test_every_test_of_dcgm_is_a_check() -> None:
-    log = diag(("memory", ["Pass", "Pass"], "Pass"), ("pcie", ["Pass"], "Pass"))
-    checks = logs.diagnostics("n0", log, exit_code=0)
-    assert proven(checks)
-    assert [check.what for check in checks] == [
-        "passes DCGM's diagnostics: Hardware/memory",
-        "passes DCGM's diagnostics: Hardware/pcie",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("results", "summary", "outcome"),
-    [
-        (["Pass", "Fail"], "Fail", Outcome.FAILED),
-        (["Pass", "Skip"], "Pass", Outcome.NOT_TRIED),
-        (["Skip"], "Skip", Outcome.NOT_TRIED),
-        (["Pass"], "Fail", Outcome.FAILED),
-        (["Warn"], None, Outcome.FAILED),
-        ([], None, Outcome.NOT_TRIED),
-    ],
-)
-def test_skipped_is_not_passed(results: list[str], summary: str | None, outcome: Outcome) -> None:
-    (check,) = logs.diagnostics("n0", diag(("memory", results, summary)), exit_code=0)
-    assert check.outcome is outcome
-    assert not proven([check])
-
-
-def test_the_older_shape_is_read_with_its_warnings() -> None:
-    result = {"gpu_id": "3", "status": "Fail", "warnings": [{"warning": "DBE 2", "error_id": 5}]}
-    document = {
-        "DCGM GPU Diagnostic": {
-            "test_categories": [
-                {"category": "Stress", "tests": [{"name": "Memtest", "results": [result]}]}
-            ]
-        }
-    }
-    (check,) = logs.diagnostics("n0", json.dumps(document), exit_code=226)
-    assert check.outcome is Outcome.FAILED
-    assert check.said == "GPU 3: Fail (DBE 2)"
-
-
-@pytest.mark.parametrize(
-    ("log", "code", "said"),
-    [
-        ("", 1, "exit code 1, no JSON; it said: (nothing)"),
-        ("Error: unable to connect to host engine {", 255, "exit code 255, no JSON"),
-        (json.dumps({"DCGM Diagnostic": {}}), 0, "it lists no test"),
-        (json.dumps({"other": {}}), 0, "exit code 0, no JSON"),
-        (diag(("memory", ["Pass"], "Pass")), 1, ""),  # nothing explains the exit code
-    ],
-)
-def test_diagnostics_without_a_result_fail(log: str, code: int, said: str) -> None:
-    *_, check = logs.diagnostics("n0", log, exit_code=code)
-    assert check.outcome is Outcome.FAILED
-    assert check.said.startswith(said)
-
-
 def answer(*series: tuple[dict[str, str], str]) -> dict[str, Any]:
     result = [{"metric": labels, "value": [1.0, value]} for labels, value in series]
     return {"status": "success", "data": {"resultType": "vector", "result": result}}
@@ -233,53 +175,12 @@ def test_a_burn_in_is_passed_by_every_gpu_or_not_at_all() -> None:
     assert not proven(list(logs.burn("n0", 2, "", exit_code=0)))
 
 
-# Collectives: the columns are those of nccl-tests' README, with numbers of our own
-
-
-def reduced(*rows: tuple[int, float, str], bad: int = 0, word: str = "OK") -> str:
-    table = "".join(
-        ROW.format(size=size, count=size // 4, bw=bw, wrong=wrong) for size, bw, wrong in rows
-    )
-    return HEAD + table + TAIL.format(bad=bad, word=word)
-
-
-def nccl(log: str, code: int = 0) -> Check:
-    return logs.reduce("n0", log, floor_gb_per_second=300, exit_code=code)
-
-
-def test_the_largest_size_decides_how_fast_it_is() -> None:
-    check = nccl(reduced((8, 0.0, "0"), (8589934592, 376.4, "0"), (1024, 900.0, "0")))
-    assert check.outcome is Outcome.PASSED
-    assert check.said == "376.4 GB/s of bus bandwidth at 8589934592 bytes (floor 300)"
-    assert check.figures["bus_gb_per_second"] == 376.4
-
-
-@pytest.mark.parametrize(
-    ("log", "code", "outcome", "said"),
-    [
-        (reduced((8, 376.4, "0"), (16, 299.9, "0")), 0, Outcome.FAILED, "too slow: 299.9"),
-        (reduced((8, 376.4, "4")), 0, Outcome.FAILED, "wrong results at 1 sizes"),
-        (reduced((8, 376.4, "0"), bad=3, word="FAILED"), 0, Outcome.FAILED, "wrong results"),
-        (reduced((8, 376.4, "N/A")), 0, Outcome.NOT_TRIED, "results were not compared"),
-        (HEAD, 0, Outcome.FAILED, "it did not come to its end"),
-        (reduced((8, 376.4, "0")), 1, Outcome.FAILED, "it did not come to its end, exit code 1"),
-        ("Test NCCL failure: unhandled system error", 3, Outcome.FAILED, "it did not come"),
-    ],
-)
-def test_a_reduction_that_is_slow_wrong_or_broken_is_no_proof(
-    log: str, code: int, outcome: Outcome, said: str
-) -> None:
-    check = nccl(log, code)
-    assert check.outcome is outcome
-    assert check.said.startswith(said)
-
-
 def test_lines_under_mpirun_are_read() -> None:
     log = "".join(
         f"[1,0]<stdout>:{line}\n" if line[:1] == " " else f"{line}\n"
-        for line in reduced((8589934592, 376.4, "0")).splitlines()
+        for line in reduced([8589934592, 376.4, "0"]).splitlines()
     )
-    assert nccl(log).outcome is Outcome.PASSED
+    assert outcomes(taken("collective", {"log": log})) == ["passed"]
 
 
 def test_checks_are_counted_and_what_did_not_pass_is_named() -> None:
