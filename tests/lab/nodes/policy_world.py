@@ -51,21 +51,26 @@ _TRIES = (
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The lab, and addresses in it: of pods and Services by `namespace/name`, of others by their name."""
+    """The lab, and addresses in it: of pods and Services by `place/name`, of others by their name."""
 
     real: RealLab
     status: NodesStatus
     addresses: Mapping[str, str]
 
-    def reached(self, pod: str, targets: Sequence[str]) -> set[str]:
-        """Those of the targets (`host:port`) to which a pod can connect."""
-        namespace, name = pod.split("/")
-        done = self.real.run_in(namespace, name, "sh", "-c", _TRIES, "-", *targets)
-        return set(done.stdout.split())
+    def run_in(self, pod: str, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in a pod."""
+        place, name = pod.split("/")
+        return self.real.run_in(PROGRAMS.get(place, place), name, *command)
 
-    def at(self, name: str, port: int = WEB) -> str:
-        """`host:port` of something."""
-        return f"{self.addresses[name]}:{port}"
+    def reached(self, pod: str, targets: Sequence[str]) -> set[str]:
+        """Those of the targets to which a pod can connect."""
+        at = {self.at(target): target for target in targets}
+        return {at[one] for one in self.run_in(pod, "sh", "-c", _TRIES, "-", *at).stdout.split()}
+
+    def at(self, target: str) -> str:
+        """`host:port` of something, which is named, with a port or without."""
+        name, _, port = target.partition(":")
+        return f"{self.addresses.get(name, name)}:{port or WEB}"
 
     def exactly(self, pod: str, opened: Sequence[str], closed: Sequence[str] = ()) -> None:
         """A pod reaches the first, and none of the others while it does."""
@@ -76,6 +81,10 @@ class World:
             return found == set(opened)
 
         eventually(does, f"{pod} reaches {', '.join(opened)}")
+
+    def answered(self, pod: str, name: str) -> bool:
+        """Whether a pod finds a name."""
+        return self.run_in(pod, "nslookup", name).returncode == 0
 
 
 def network(addresses: Mapping[str, str]) -> Network:
@@ -97,6 +106,8 @@ PORTS = {
     for program in Program
 }
 """At which the pods that stand for them answer."""
+PROGRAMS = {str(program): ACCOUNTS.namespace(program) for program in Program}
+"""Their namespaces."""
 PROMETHEUS = {"app.kubernetes.io/name": "prometheus"}
 
 
@@ -135,6 +146,8 @@ def fill(real: RealLab, status: NodesStatus) -> World:
     addresses = {
         name: beside_nodes.address(status, number) for number, name in enumerate(BESIDE)
     } | {"metadata": METADATA, "public": PUBLIC}
+    for number, node in enumerate(status.nodes.values(), 1):
+        addresses[f"node-{number}"] = node.address
     _name(real, addresses)
     made: list[dict[str, Any]] = [
         _policy("", isolation.BASELINE, spec=isolation.baseline(network(addresses)))
@@ -161,7 +174,10 @@ def fill(real: RealLab, status: NodesStatus) -> World:
             lambda p=place: bool(real.kubectl(*accounts, f"-n{p}")), f"{place} has an account"
         )
     apply(real, *(one for place in places for one in _pods(real, place)))
-    return World(real, status, addresses | _found(real, places))
+    found = _found(real, places)
+    found |= {f"{name}/one": found[f"{place}/one"] for name, place in PROGRAMS.items()}
+    found |= {f"{name}/two": found[f"{place}/two"] for name, place in PROGRAMS.items()}
+    return World(real, status, addresses | found)
 
 
 def apply(real: RealLab, *manifests: Mapping[str, Any]) -> None:
