@@ -1,8 +1,10 @@
 """Calls of the Compute API: what is repeated, what is waited for, what is said."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
 from gpuclusters.core.errors import CommandTimeoutError, InvalidAnswerError, UnreachableError
 from gpuclusters.gcp.api import GoogleCompute, GoogleRest
@@ -77,21 +79,9 @@ def test_an_error_of_the_api_keeps_its_code(cloud: Cloud) -> None:
     assert (caught.value.status, caught.value.code) == (404, "notFound")
 
 
-@pytest.mark.parametrize(
-    ("code", "message", "kind"),
-    [
-        ("ZONE_RESOURCE_POOL_EXHAUSTED", "", Refused.STOCK),
-        ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "", Refused.STOCK),
-        ("INTERNAL", "The zone does not have enough resources available", Refused.STOCK),
-        ("QUOTA_EXCEEDED", "Quota 'GPUS_ALL_REGIONS' exceeded", Refused.QUOTA),
-        ("quotaExceeded", "Quota 'CPUS' exceeded", Refused.QUOTA),
-        ("notFound", "'projects/p/zones/z/acceleratorTypes/x' was not found", Refused.UNKNOWN_TYPE),
-        ("invalid", "Machine type in zones/z/machineTypes/x does not exist", Refused.UNKNOWN_TYPE),
-        ("notFound", "The resource 'projects/p/global/images/x' was not found", Refused.OTHER),
-        ("invalid", "Invalid value for field 'resource.name'", Refused.OTHER),
-    ],
-)
-def test_which_answers_send_a_machine_to_the_next_zone(
-    code: str, message: str, kind: Refused
-) -> None:
-    assert ApiError(400, code, message).kind is kind
+ANSWERS = yaml.safe_load(Path(__file__).with_name("google_answers.yaml").read_text())
+
+
+@pytest.mark.parametrize(("code", "message", "kind"), ANSWERS)
+def test_which_answers_send_a_machine_to_the_next_zone(code: str, message: str, kind: str) -> None:
+    assert ApiError(400, code, message).kind is Refused[kind]

@@ -1,9 +1,11 @@
 """Property bags: numbers, unknowns at any depth, defaults, secrets in messages."""
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pulumi.output import UNKNOWN as SDK_UNKNOWN
@@ -20,46 +22,17 @@ from gpuclusters.providers.properties import StepError, explained, scrubbed
 from gpuclusters.service_vm.resource import ServiceVmProvider
 from gpuclusters.tenancy.resource import TenancyPolicyProvider
 
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
-CONNECTION = {"host": "hgx-01", "address": "192.0.2.1", "port": 22.0, "user": "op", "host_key": KEY}
-VALID: dict[type, dict[str, Any]] = {
-    HostFileProvider: {"connection": CONNECTION, "path": "/etc/x", "content": "a"},
-    CdiSpecProvider: {
-        "connection": CONNECTION,
-        "path": "/etc/cdi/x.json",
-        "kind": "nvidia.com/pgpu",
-        "devices": [{"name": "1", "pci_address": "0000:0f:00.0"}],
-    },
-    FabricPartitionsProvider: {
-        "connection": CONNECTION,
-        "board": "board-0",
-        "baseboard": "hgx-h100",
-        "partitions": [3.0, 4.0],
-        "gpus": {"1": "0000:86:00.0"},
-    },
-    ServiceVmProvider: {
-        "connection": CONNECTION,
-        "name": "fabric-manager",
-        "switches": ["0000:05:00.0"],
-        "gpus": {"1": "0000:86:00.0"},
-        "image": {"path": "/srv/vm.qcow2", "sha256": "a" * 64},
-        "fabric_manager": {"version": "595.58.03"},
-        "vcpus": 2.0,
-    },
-    TenancyPolicyProvider: {
-        "cluster": "dev",
-        "kubeconfig": "apiVersion: v1",
-        "tenant": "acme",
-        "namespace": "acme",
-        "spec": {
-            "gpus": 4.0,
-            "sizes": [1.0, 2.0],
-            "quota": {"hard": {"requests.nvidia.com/pgpu": "4"}},
-            "runtimeClasses": ["kata-qemu-nvidia-gpu"],
-        },
-        "timeout_seconds": 5.0,
-    },
-}
+CASES = yaml.safe_load(Path(__file__).with_name("property_bags.yaml").read_text())
+KEY = CASES["key"]
+CONNECTION = CASES["connection"]
+PROVIDERS = (
+    CdiSpecProvider,
+    FabricPartitionsProvider,
+    HostFileProvider,
+    ServiceVmProvider,
+    TenancyPolicyProvider,
+)
+VALID: dict[type, dict[str, Any]] = {one: CASES["valid"][one.__name__] for one in PROVIDERS}
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -82,9 +55,6 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 def unknown() -> Unknown:
     return SDK_UNKNOWN if isinstance(SDK_UNKNOWN, Unknown) else Unknown()
-
-
-PROVIDERS = sorted(VALID, key=lambda p: p.__name__)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=lambda p: p.__name__)
@@ -134,24 +104,11 @@ def test_a_left_out_default_is_no_difference_but_another_value_is() -> None:
     assert properties.changed(HostFileSpec, olds, moved) == ["connection.port"]
 
 
-TOLD = {"code": "cdi.missing", "problem": "x", "path": [], "level": "repair"}
-
-
-@pytest.mark.parametrize(
-    ("provider", "outputs", "changes"),
-    [
-        (CdiSpecProvider, {"drift": []}, False),
-        (CdiSpecProvider, {"drift": [TOLD]}, True),
-        (CdiSpecProvider, {"drift": [{**TOLD, "level": "warn"}]}, False),
-        (FabricPartitionsProvider, {"active": [4, 3]}, False),
-        (FabricPartitionsProvider, {"active": []}, True),
-        (TenancyPolicyProvider, {"ready": True}, False),
-        (TenancyPolicyProvider, {"ready": False}, True),
-    ],
-)
+@pytest.mark.parametrize(("name", "outputs", "changes"), CASES["outputs"])
 def test_outputs_that_tell_of_drift_are_a_change(
-    provider: type, outputs: dict[str, Any], changes: bool
+    name: str, outputs: dict[str, Any], changes: bool
 ) -> None:
+    (provider,) = (one for one in PROVIDERS if one.__name__ == name)
     inputs = VALID[provider]
     assert provider().diff("id", inputs | outputs, inputs).changes is changes
 

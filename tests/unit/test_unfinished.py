@@ -4,42 +4,30 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.cli import unfinished
 from gpuclusters.cli.unfinished import Fate, Process
 from gpuclusters.gpu_operator.helm_release import Revision
 from gpuclusters.review.plan import HELM_RELEASE, SECRET_MARK, Resource
 
-# As Pulumi 3.272 writes it: `time.Time` of Go in JSON.
-LOCK = (
-    '{"pid":4711,"username":"ann","hostname":"desk","timestamp":"2026-11-22T10:00:00.123456789Z"}'
-)
+CASES = yaml.safe_load(Path(__file__).with_name("unfinished.yaml").read_text())
+LOCK = CASES["lock"]
 TAKEN = datetime(2026, 11, 22, 10, 0, tzinfo=UTC)
-BEFORE = TAKEN - timedelta(seconds=1)
-LATER = TAKEN + timedelta(hours=3)
+BEGAN = {"before": TAKEN - timedelta(seconds=1), "later": TAKEN + timedelta(hours=3)}
 
 
-@pytest.mark.parametrize(
-    ("here", "process", "fate"),
-    [
-        ("desk", None, Fate.DEAD),
-        ("desk", Process(BEFORE, is_engine=True), Fate.RUNS),
-        # Somebody runs it by another name: it began before it took the lock.
-        ("desk", Process(BEFORE, is_engine=False), Fate.RUNS),
-        # The number was given to somebody else.
-        ("desk", Process(LATER, is_engine=False), Fate.DEAD),
-        # The clock was set forward, and so the engine seems to have begun later.
-        ("desk", Process(LATER, is_engine=True), Fate.RUNS),
-        ("another", None, Fate.ELSEWHERE),
-        ("another", Process(LATER, is_engine=False), Fate.ELSEWHERE),
-    ],
-)
-def test_a_lock_is_dead_only_if_its_run_is_known_to_be(
-    here: str, process: Process | None, fate: Fate
-) -> None:
-    assert unfinished.fate(unfinished.read_lock("f", LOCK), here, process) is fate
+@pytest.mark.parametrize("case", CASES["fates"], ids=lambda case: "-".join(map(str, case.values())))
+def test_a_lock_is_dead_only_if_its_run_is_known_to_be(case: dict[str, Any]) -> None:
+    process = None
+    if "began" in case:
+        process = Process(BEGAN[case["began"]], is_engine=case["engine"])
+    found = unfinished.fate(unfinished.read_lock("f", LOCK), case["here"], process)
+    assert found is Fate[case["fate"]]
 
 
 @pytest.mark.parametrize(
@@ -62,21 +50,9 @@ def records(*statuses: str) -> list[Revision]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("statuses", "in_state", "forgotten"),
-    [
-        # Not in the state: a plain `helm install` refuses the name whatever the status is.
-        (["pending-install"], False, (1,)),
-        (["failed"], False, (1,)),
-        (["deployed"], False, (1,)),
-        (["superseded", "pending-upgrade"], False, (1, 2)),
-        # In the state: the revision before is what the next upgrade begins with.
-        (["deployed", "pending-upgrade"], True, (2,)),
-        (["superseded", "deployed", "pending-rollback"], True, (3,)),
-    ],
-)
+@pytest.mark.parametrize(("statuses", "in_state", "forgotten"), CASES["forgotten"])
 def test_only_records_of_what_was_cut_off_are_forgotten(
-    statuses: list[str], in_state: bool, forgotten: tuple[int, ...]
+    statuses: list[str], in_state: bool, forgotten: list[int]
 ) -> None:
     fault = unfinished.release_fault(
         release(name="kata", namespace="kube-system"), records(*statuses), in_state=in_state
@@ -112,29 +88,19 @@ def exported(*creating: tuple[str, str], resources: list[dict[str, object]] | No
 
 
 def test_a_create_that_finds_what_is_there_is_cleared_and_another_is_looked_at() -> None:
-    state = unfinished.read_state(
-        exported(
-            ("gpu-clusters:gpu:HostBoot", "boot"),
-            ("kubernetes:core/v1:Namespace", "system"),
-            ("kubernetes:helm.sh/v3:Release", "kata"),
-            ("command:remote:Command", "packages"),
-            ("gcp:compute/network:Network", "net"),
-        )
-    )
+    state = unfinished.read_state(exported(*CASES["creates"]))
     acts = [fault.act for fault in unfinished.create_faults(state)]
     assert acts == [*[unfinished.clear_creates] * 4, None]
 
 
 def test_a_release_that_the_state_has_is_not_taken_for_a_lost_one() -> None:
-    here = {"urn": "urn:pulumi:dev::p::kubernetes:helm.sh/v3:Release::kata",
-            "type": "kubernetes:helm.sh/v3:Release"}  # fmt: skip
+    kind = "kubernetes:helm.sh/v3:Release"
+    here = {"urn": release().urn, "type": kind}
     # As after a later run that had made it: the note of the first create stays all the same.
-    made = unfinished.read_state(
-        exported(("kubernetes:helm.sh/v3:Release", "kata"), resources=[here])
-    )
+    made = unfinished.read_state(exported((kind, "kata"), resources=[here]))
     assert made.lost_releases == ()
     assert len(made.releases) == 1
-    lost = unfinished.read_state(exported(("kubernetes:helm.sh/v3:Release", "kata")))
+    lost = unfinished.read_state(exported((kind, "kata")))
     assert [one.name for one in lost.lost_releases] == ["kata"]
 
 
