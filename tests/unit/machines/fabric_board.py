@@ -14,7 +14,7 @@ from tests.fixtures.waiting import Waiting
 
 H100 = TABLES[Baseboard.HGX_H100]
 GPUS = {str(m): f"0000:{m:02x}:00.0" for m in range(1, 9)}
-SINGLES, PAIRS = list(range(7, 15)), [3, 4, 5, 6]
+PAIRS = [3, 4, 5, 6]
 
 
 def inputs(partitions: Sequence[int] | None, **changes: Any) -> model.FabricInputs:

@@ -1,9 +1,16 @@
-"""Partitions of a board: planning, and reconciling through a fabric manager that keeps state."""
+"""Partitions of a board: planning, and reconciling through a fabric manager that keeps state.
+
+Stories, those of leases among them, are in fabric_stories.yaml."""
 
 import contextlib
+import re
 from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +18,9 @@ from gpuclusters.core.finding import Refused
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.board import DEADLINE_SECONDS, NO_CONNECTION_SECONDS
 from gpuclusters.fabric.decide import active_ids
-from tests.unit.machines.fabric_board import GPUS, H100, PAIRS, SINGLES, Board, inputs
+from tests.unit.machines.fabric_board import H100, PAIRS, Board, inputs
+
+STORIES = yaml.safe_load((Path(__file__).parent / "fabric_stories.yaml").read_text())
 
 
 def is_disjoint(ids: Iterable[int]) -> bool:
@@ -68,57 +77,6 @@ def test_interrupted_anywhere_a_second_run_converges(
     assert board.active == set(wanted)
 
 
-def test_deactivations_come_first() -> None:
-    board = Board(active=set(SINGLES))
-    board.declared(inputs([3, 8, 10, 11, 12, 13, 14])).ensure(applied=SINGLES)
-    changes = [call for call in board.calls if call != "list"]
-    assert changes == ["deactivate 7", "deactivate 9", "activate 3"]
-
-
-@pytest.mark.parametrize("used", [set(), {1, 4}], ids=["idle", "VMs run"])
-def test_a_restarted_fabric_manager_gets_its_list_back_before_anything_else(
-    used: set[int],
-) -> None:
-    board = Board(active=set(SINGLES), used=used)
-    board.restart()
-    board.declared(inputs(SINGLES)).ensure(applied=SINGLES)
-    assert board.active == set(SINGLES)
-    assert board.calls[:2] == ["list", f"set {SINGLES}"]
-    assert not any(c.startswith(("activate", "deactivate")) for c in board.calls)
-    assert "had forgotten" in board.notes[0]
-
-
-def test_a_fabric_manager_that_forgot_but_answers_gets_its_list_back_too() -> None:
-    board = Board(used={1})
-    board.declared(inputs(SINGLES)).ensure(applied=SINGLES)
-    assert f"set {SINGLES}" in board.calls
-
-
-def test_where_all_was_deactivated_by_hand_a_refused_list_does_no_harm() -> None:
-    board = Board(answers=[None, -2])  # list, then what a running fabric manager may say
-    board.declared(inputs(PAIRS)).ensure(applied=SINGLES)
-    assert board.active == set(PAIRS)
-    used = Board(answers=[None, -2], used={1})
-    with pytest.raises(FabricError, match="answered -2"):
-        used.declared(inputs(PAIRS)).ensure(applied=SINGLES)
-
-
-def test_a_first_run_on_a_waiting_fabric_manager_sends_no_list_while_a_vm_runs() -> None:
-    busy = Board(waits_for_list=True, used={3})
-    with pytest.raises(FabricError, match="-8, not configured"):
-        busy.declared(inputs(PAIRS)).ensure(applied=[])
-    assert not any(c.startswith("set") for c in busy.calls)
-
-
-def test_a_client_that_drops_the_list_is_noticed_when_a_vm_runs() -> None:
-    board = Board(waits_for_list=True, passes_list_on=False, used={3})
-    with pytest.raises(Refused, match=r"although it was told.*GPU 3.*install an fmpm"):
-        board.declared(inputs(SINGLES)).ensure(applied=SINGLES)
-    idle = Board(waits_for_list=True, passes_list_on=False)
-    idle.declared(inputs(SINGLES)).ensure(applied=SINGLES)
-    assert idle.active == set(SINGLES)
-
-
 @pytest.mark.parametrize("code", [-5, -8, -9, -14, -15])
 def test_what_passes_is_waited_for(code: int) -> None:
     board = Board(answers=[code, code, code], used={8})
@@ -137,62 +95,78 @@ def test_waiting_ends(code: int, seconds: float) -> None:
     assert seconds / 2 < board.time <= seconds
 
 
-def test_what_somebody_else_did_meanwhile_is_success() -> None:
-    board = Board(active={7})
-    board.meanwhile["deactivate 7"] = board.active.clear
-    board.meanwhile["activate 8"] = lambda: board.active.add(8)
-    board.declared(inputs([8])).ensure(applied=[7])
-    assert board.active == {8}
-
-
-def test_another_table_on_the_board_is_refused_with_both_sides() -> None:
-    board = Board()
-    board.table[3], board.table[15] = (1, 2), (9,)
-    del board.table[14]
-    with pytest.raises(Refused) as refused:
-        board.declared(inputs(PAIRS)).ensure(applied=[])
-    message = str(refused.value)
-    assert "partition 3 is GPUs 1, 3 in the table of hgx-h100 and GPUs 1, 2 on the board" in message
-    assert "partition 14 is GPUs 8 in the table of hgx-h100 and absent on the board" in message
-    assert "partition 15 is absent in the table of hgx-h100 and GPUs 9 on the board" in message
-    assert board.calls == ["list", "unsupported"]
-
-
-def test_without_addresses_of_its_gpus_no_partition_is_deactivated() -> None:
-    board = Board(active={3})
-    some = {m: a for m, a in GPUS.items() if m != "3"}
-    with pytest.raises(Refused, match="GPUs 3 are in use cannot be known"):
-        board.declared(inputs([7], gpus=some)).ensure(applied=[])
-    assert board.active == {3}
-
-
-def test_a_vm_that_starts_between_two_steps_keeps_its_links() -> None:
-    board = Board(active={7, 8})
-    board.meanwhile["deactivate 7"] = lambda: board.used.add(2)
-    with pytest.raises(Refused, match=r"partition 8 \(GPUs 2\): process 4242"):
-        board.declared(inputs([])).ensure(applied=[7, 8])
-    assert board.active == {8}
-
-
-def test_release_takes_down_what_is_ours_and_leaves_what_is_not() -> None:
-    board = Board(active={7, 8, 14})
-    board.declared(inputs([7, 8])).release(applied=[7, 8])
-    assert board.active == {14}
-    board.declared(inputs([7, 8])).release(applied=[7, 8])
-    assert board.active == {14}
-
-
-def test_a_release_is_refused_while_a_vm_runs_even_after_a_restart() -> None:
-    board = Board(active={7, 8}, used={2})
-    board.restart()
-    with pytest.raises(Refused, match="GPU 2"):
-        board.declared(inputs([7, 8])).release(applied=[7, 8])
-    assert board.active == {7, 8}
-
-
 def test_reading_never_changes_anything() -> None:
     board = Board(active={7, 8})
     assert active_ids(board.declared(inputs([])).read()) == (7, 8)
     board.restart()
     assert active_ids(board.declared(inputs([])).read()) == ()
     assert set(board.calls) == {"list"}
+
+
+def begun(story: dict[str, Any]) -> Board:
+    """The board of a story."""
+    sets = ("active", "used", "withheld", "quarantined")
+    given = story.get("board", {})
+    board = Board(**{name: set(v) if name in sets else v for name, v in given.items()})
+    for tables in (board.table, board.left_out):
+        tables.update({number: tuple(modules) for number, modules in tables.items()})
+    if story.get("restarted"):
+        board.restart()
+    for action, change in story.get("meanwhile", {}).items():
+        board.meanwhile[action] = partial(happens, board, change)
+    return board
+
+
+def happens(board: Board, change: dict[str, list[int]] | str) -> None:
+    if isinstance(change, str):
+        board.restart()
+        return
+    for name, numbers in change.items():
+        there: set[int] = getattr(board, name)
+        there |= {number for number in numbers if number > 0}
+        there -= {-number for number in numbers if number < 0}
+
+
+def run(board: Board, of: dict[str, Any]) -> Any:
+    """What a run gives; None if it is refused in the words of the story."""
+    declared = board.declared(
+        inputs(of["wanted"], **of.get("inputs", {})), modules=of.get("modules", False)
+    )
+    do = of.get("do", "ensure")
+    known = {"wanted": of["wanted"]} if do == "observe" else {"applied": of.get("applied", [])}
+    act = partial(getattr(declared, do), **known)
+    patterns = of.get("refused") or of.get("failed")
+    if not patterns:
+        return act()
+    with pytest.raises(Refused if "refused" in of else FabricError) as refused:
+        act()
+    assert all(re.search(one, str(refused.value)) for one in patterns), str(refused.value)
+    return None
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story["name"])
+def test_a_board_with_a_past_becomes_what_is_declared_or_stays(story: dict[str, Any]) -> None:
+    board = begun(story)
+    for of in story["runs"]:
+        happens(board, of.get("before", {}))
+        for number, modules in of.get("table", {}).items():
+            board.table.pop(number, None)
+            board.table |= {number: tuple(modules)} if modules else {}
+        board.calls.clear()
+        board.trips = 0
+        made = run(board, of)
+        first = board.calls[: len(of.get("first", []))]
+        steps = [call for call in board.calls if call != "list"]
+        found = {"calls": board.calls, "first": first, "steps": steps, "trips": board.trips}
+        found["active"] = sorted(board.active)
+        if made:
+            found |= {"chosen": [*made.wanted], "left": [*made.left]}
+        assert {name: found[name] for name in found if name in of} == {
+            name: of[name] for name in found if name in of
+        }
+        assert set(of.get("called", [])) <= set(board.calls)
+        assert not any(call.startswith(tuple(of.get("uncalled", []))) for call in board.calls)
+        assert all(any(re.search(one, note) for note in board.notes) for one in of.get("notes", []))
+        if "warnings" in of:
+            assert len(made.warnings) == len(of["warnings"])
+            assert all(map(re.search, of["warnings"], made.warnings)), made.warnings

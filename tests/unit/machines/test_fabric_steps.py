@@ -1,6 +1,5 @@
-"""Every answer of a fabric manager and what is done about it; health of links; module maps; versions."""
+"""Every answer of a fabric manager and what is done about it; versions; inputs."""
 
-import contextlib
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
 from gpuclusters.fabric.answers import CODES, Action, FabricError, action, code_of_exit
-from tests.unit.machines.fabric_board import GPUS, PAIRS, SINGLES, Board, inputs
+from tests.unit.machines.fabric_board import GPUS, PAIRS, Board, inputs
 
 ON_ACTIVATE = {
     **dict.fromkeys([-5, -8, -9, -14, -15, -22], Action.RETRY),
@@ -64,22 +63,6 @@ def test_a_code_that_can_mean_already_active_is_looked_into(code: int) -> None:
     assert board.declared(inputs([7])).ensure(applied=[]).wanted == (7,)
 
 
-def test_a_restart_between_the_list_and_a_step_is_told_what_stays_active() -> None:
-    board = Board(active={7, 8, 14}, used={8})
-    board.meanwhile["deactivate 8"] = board.restart
-    board.declared(inputs([3, 14])).ensure(applied=[7, 8, 14])
-    assert board.active == {3, 14}
-    assert "set [8, 14]" in board.calls  # neither what is down already nor what is not up yet
-
-
-@pytest.mark.parametrize("lists", [True, False], ids=["answers lists", "answers -8"])
-def test_a_restart_before_the_first_step_is_told_that_nothing_is_active(lists: bool) -> None:
-    board = Board(waits_for_list=True, lists_while_waiting=lists)
-    board.declared(inputs(PAIRS)).ensure(applied=[])
-    assert board.active == set(PAIRS)
-    assert "set []" in board.calls
-
-
 def test_partitions_without_support_are_a_warning_unless_they_are_wanted() -> None:
     board = Board()
     for number in (0, 2, 6, 14):
@@ -98,47 +81,6 @@ def test_partitions_without_support_are_a_warning_unless_they_are_wanted() -> No
     assert board.active == {1, 5, 12}
 
 
-def test_a_partition_left_out_with_other_gpus_is_another_table() -> None:
-    board = Board()
-    del board.table[3]
-    board.left_out[3] = (1, 2)
-    with pytest.raises(Refused, match="partition 3 is GPUs 1, 3 in the table"):
-        board.declared(inputs([1, 2])).ensure(applied=[])
-
-
-def test_fewer_links_are_a_warning_and_no_links_a_refusal_where_gpus_are_to_talk() -> None:
-    board = Board(links={3: 16})
-    made = board.declared(inputs(PAIRS)).ensure(applied=[])
-    assert made.warnings == ("GPU 3 has 16 of 18 NVLinks: its partitions are slower",)
-
-    cut_off = Board(links={3: 0})
-    with pytest.raises(Refused, match=r"partition 3: GPUs 3 have no NVLink.*quarantine"):
-        cut_off.declared(inputs(PAIRS)).ensure(applied=[])
-    assert cut_off.active == set()
-    cut_off.declared(inputs(SINGLES)).ensure(applied=[])  # alone it needs none
-
-    running = Board(active=set(PAIRS), links={3: 0}, used={1, 3})
-    assert running.declared(inputs(PAIRS)).ensure(applied=PAIRS).warnings
-
-
-def test_gpus_in_other_modules_stop_before_anything_is_changed() -> None:
-    board = Board(active=set(SINGLES), shuffled={GPUS["1"]: 2, GPUS["2"]: 1})
-    board.restart()
-    with pytest.raises(Refused, match="GPUs 1, 2 are not at the PCI addresses"):
-        board.declared(inputs(PAIRS), modules=True).ensure(applied=SINGLES)
-    assert board.calls == ["modules"]
-    # GPUs that cannot say it are taken as stated.
-    stated = inputs(SINGLES, module_map="stated")
-    board.declared(stated, modules=True).ensure(applied=SINGLES)
-    assert board.calls.count("modules") == 1
-
-
-def test_gpus_that_vms_have_are_not_asked_and_it_is_said() -> None:
-    board = Board(active=set(SINGLES), used={5})
-    board.declared(inputs(SINGLES), modules=True).ensure(applied=SINGLES)
-    assert any("GPUs 5 are in use" in note for note in board.notes)
-
-
 @pytest.mark.parametrize("manager", ["595.58.04", "595.58", "580.95.05"])
 def test_a_fabric_manager_of_another_version_than_the_guests_driver_is_refused(
     manager: str,
@@ -152,33 +94,6 @@ def test_a_fabric_manager_of_another_version_than_the_guests_driver_is_refused(
 def test_equal_or_unknown_versions_are_fine() -> None:
     inputs(PAIRS, fabric_manager_version="595.58.03", guest_driver="595.58.03")
     inputs(PAIRS, guest_driver="595.58.03")
-
-
-def test_a_layout_is_cut_around_what_is_in_use() -> None:
-    board = Board(active={1, 2}, used={5})
-    made = board.declared(inputs(None, layout=[4, 2, 2])).ensure(applied=[1, 2])
-    assert made.wanted == (2, 3, 4)
-    assert board.active == {2, 3, 4}
-
-    board.calls.clear()
-    again = board.declared(inputs(None, layout=[2, 4, 2])).ensure(applied=made.wanted)
-    assert again.wanted == made.wanted
-    assert board.calls == ["list"]
-
-    both = Board(active={1, 2}, used={1, 5})
-    with pytest.raises(Refused, match=r"keeps the partitions that are in use: 1 \(GPUs"):
-        both.declared(inputs(None, layout=[8])).ensure(applied=[1, 2])
-    assert both.active == {1, 2}
-    board.used.clear()
-    board.declared(inputs(None, layout=[4, 2, 2])).release(applied=made.wanted)
-    assert board.active == set()
-
-
-def test_numbers_that_hit_a_vm_are_refused_with_numbers_that_do_not() -> None:
-    board = Board(active={1, 2}, used={5})
-    with pytest.raises(Refused, match=r"or write `partitions: \[2, 3, 4\]` for this node"):
-        board.declared(inputs([1, 5, 6])).ensure(applied=[1, 2])
-    assert board.active == {1, 2}
 
 
 @pytest.mark.parametrize(
@@ -198,14 +113,3 @@ def test_numbers_that_hit_a_vm_are_refused_with_numbers_that_do_not() -> None:
 def test_inputs_that_cannot_be_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         inputs(**{"partitions": PAIRS, **changes})
-
-
-def test_a_board_with_a_table_of_its_own_is_planned_with_it() -> None:
-    table = {"5": [1, 2, 3, 4], "6": [5, 6, 7, 8], "9": list(range(1, 9))}
-    board = Board(table={int(n): tuple(m) for n, m in table.items()})
-    board.declared(inputs([5, 6], baseboard="hgx-a100", table=table)).ensure(applied=[])
-    assert board.active == {5, 6}
-    board.table[6] = (5, 6, 7)
-    with contextlib.suppress(Refused):
-        board.declared(inputs([9], baseboard="hgx-a100", table=table)).ensure(applied=[5, 6])
-        pytest.fail("another table was accepted")
