@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,12 +24,8 @@ from tests.unit.tenants import test_tenancy_proof as tenancies
 TOKEN = "a-token-of-sixteen"
 VERSION = "v1.35.7+rke2r1"
 REGISTRIES = "/etc/rancher/rke2/registries.yaml"
-AGENT = {
-    "server": "https://10.20.0.100:9345",
-    "node-name": "hgx-01",
-    "token": TOKEN,
-    "node-label": ["a=b"],
-}
+CASES = yaml.safe_load(Path(__file__).with_name("rke2_adoption.yaml").read_text())
+AGENT = CASES["agent"]
 
 
 def test_a_refusal_tells_all_and_what_to_do() -> None:
@@ -68,38 +65,11 @@ def test_an_agent_that_is_as_declared_has_no_difference() -> None:
     assert rke2(node(), running(owner="c/hgx-01", version="v1.34.1+rke2r1")) == []
 
 
-@pytest.mark.parametrize(
-    ("live", "config", "says"),
-    [
-        (running(owner="other/hgx-01"), AGENT, ["RKE2 on it belongs to other/hgx-01"]),
-        (
-            running(version="v1.34.1+rke2r1"),
-            AGENT,
-            [f"RKE2 is v1.34.1+rke2r1 instead of {VERSION}"],
-        ),
-        (running(active={}), AGENT, ["rke2-agent does not run"]),
-        (running(), {**AGENT, "selinux": True}, ["selinux is true instead of false"]),
-        (
-            running(),
-            {**AGENT, "kubelet-arg": ["max-pods=200"], "server": "https://10.0.0.1:9345"},
-            [
-                'kubelet-arg is ["max-pods=200"] instead of []',
-                "server is https://10.0.0.1:9345 instead of https://10.20.0.100:9345",
-            ],
-        ),
-        (
-            running(file={REGISTRIES: "0" * 64}),
-            AGENT,
-            [f"{REGISTRIES} has other content (sha256 000000000000)"],
-        ),
-        (running(), AGENT, [f"{REGISTRIES} is not there"]),
-    ],
-)
-def test_every_difference_of_an_rke2_is_named(
-    live: LiveHost, config: Mapping[str, Any], says: list[str]
-) -> None:
-    files = {REGISTRIES: "x\n"} if "registries" in says[0] else {}
-    assert rke2(node(files=files), live, config) == says
+@pytest.mark.parametrize("case", CASES["differences"], ids=lambda case: case["says"][0])
+def test_every_difference_of_an_rke2_is_named(case: dict[str, Any]) -> None:
+    files = {REGISTRIES: "x\n"} if REGISTRIES in case["says"][0] else {}
+    config = {**AGENT, **case.get("config", {})}
+    assert rke2(node(files=files), running(**case.get("live", {})), config) == case["says"]
 
 
 def test_tokens_are_compared_and_never_told() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.compat import dated_table
 from gpuclusters.compat.dated_table import SOURCE, SOURCES, Source
@@ -16,6 +17,7 @@ TABLES = sorted(
     for path in dated_table.FOLDER.rglob("*.yaml")
 )
 READ = {"at": "a document", "release": "1.0", "date": "2026-01-01"}
+CASES = yaml.safe_load(Path(__file__).with_name("dated_tables.yaml").read_text())
 
 
 def unsourced(table: Mapping[str, Any]) -> Iterator[str]:
@@ -46,14 +48,7 @@ def unsourced(table: Mapping[str, Any]) -> Iterator[str]:
 
 
 def test_there_are_tables_to_walk_over() -> None:
-    assert {
-        "gpu_products",
-        "rke2_matrix",
-        "xids",
-        "prices",
-        "known_errors/rke2",
-        "kata_chart",
-    } <= set(TABLES)
+    assert set(CASES["some"]) <= set(TABLES)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -64,25 +59,11 @@ def test_every_row_of_a_table_has_a_source(name: str) -> None:
         assert 2024 < Source.model_validate(one).date.year < 2027
 
 
-NO_ROOMS = {
-    "core",
-    "host",
-    "kube",
-    "cli",
-    "config",
-    "drawing",
-    "drift",
-    "errors",
-    "policy",
-    "providers",
-    "review",
-}
-"""What has no tables of facts about the outside world."""
-
-
 def _large_literals(home: Path) -> Iterator[tuple[str, str]]:
     """Module and name of every literal of the rooms with twenty rows or more that state something."""
-    for path in sorted(path for path in home.glob("*/*.py") if path.parent.name not in NO_ROOMS):
+    for path in sorted(
+        path for path in home.glob("*/*.py") if path.parent.name not in CASES["no-rooms"]
+    ):
         for node in ast.parse(path.read_text()).body:
             if not isinstance(node, ast.Assign | ast.AnnAssign):
                 continue
@@ -106,25 +87,7 @@ def test_rows_in_the_code_that_have_a_source_each_name_it() -> None:
     assert {c for c, one in found.items() if not one.source} == of_ours
 
 
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ({"sources": {"a": READ}, "source": "a", "rows": {"x": 1}}, []),
-        (
-            {"sources": {"a": READ}, "rows": {"x": {"source": "a", "y": 1}, "z": [1]}},
-            ["rows.z: no source"],
-        ),
-        ({"rows": {"x": {}, "y": None}}, ["rows.x: no source", "rows.y: no source"]),
-        (
-            {"sources": {"a": READ}, "rows": {"source": ["a", "b"], "x": 1}},
-            ["rows: source b is not listed"],
-        ),
-        (
-            {"sources": {"a": READ, "b": READ}, "rows": {"source": "a", "x": 1}},
-            ["sources.b: no row names it"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("table", "said"), CASES["unsourced"])
 def test_a_row_without_a_source_is_named(table: Mapping[str, Any], said: list[str]) -> None:
     assert list(unsourced(table)) == said
 

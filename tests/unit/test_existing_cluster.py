@@ -1,9 +1,11 @@
 """The GPU Operator on a cluster that was there: what its toolkit is told, and what its nodes say."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.cli import doctor, reach
 from gpuclusters.cli.errors import UsageError
@@ -16,18 +18,7 @@ from gpuclusters.gpu_operator import preflight
 from gpuclusters.gpu_operator.preflight import OperatorPreflightInputs, Snapshot
 from tests.unit.config.documents import document
 
-SNAP = "/var/snap/microk8s"
-MICROK8S = {
-    "CONTAINERD_CONFIG": f"{SNAP}/current/args/containerd-template.toml",
-    "CONTAINERD_SOCKET": f"{SNAP}/common/run/containerd.sock",
-}
-GENERATED = {"RUNTIME_CONFIG_SOURCE": f"file={SNAP}/current/args/containerd.toml"}
-K3S = {"CONTAINERD_SOCKET": "/run/k3s/containerd/containerd.sock"}
-CLOSED = {
-    "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED": "false",
-    "ACCEPT_NVIDIA_VISIBLE_DEVICES_AS_VOLUME_MOUNTS": "true",
-}
-OLD, NEW = "CONTAINERD_SET_AS_DEFAULT", "NVIDIA_RUNTIME_SET_AS_DEFAULT"
+CASES = yaml.safe_load(Path(__file__).with_name("existing_cluster.yaml").read_text())
 
 
 def cluster(distribution: str = "kubeadm", **changes: Any) -> FoundCluster:
@@ -42,20 +33,7 @@ def cluster(distribution: str = "kubeadm", **changes: Any) -> FoundCluster:
     return parsed.section
 
 
-@pytest.mark.parametrize(
-    ("distribution", "operator", "default", "told"),
-    [
-        ("kubeadm", "v26.7.0", False, {NEW: "false"}),
-        ("kubeadm", "v26.7.0", True, {NEW: "true"}),
-        ("egx", "v26.3.1", True, {NEW: "true"}),
-        ("kubeadm", "v25.3.4", False, {OLD: "false", **CLOSED}),
-        ("kubeadm", "v25.3.4", True, {OLD: "true", **CLOSED}),
-        ("microk8s", "v25.10.0", True, {**MICROK8S, **GENERATED, NEW: "true"}),
-        ("microk8s", "v25.3.4", False, {**MICROK8S, OLD: "false", **CLOSED}),
-        ("k3s", "v26.7.0", False, K3S),
-        ("rke2", "v25.3.4", False, {**K3S, **CLOSED}),
-    ],
-)
+@pytest.mark.parametrize(("distribution", "operator", "default", "told"), CASES["toolkit"])
 def test_the_toolkit_is_told_where_containerd_is_and_whether_its_runtime_is_the_default(
     distribution: str, operator: str, default: bool, told: dict[str, str]
 ) -> None:
@@ -95,32 +73,14 @@ def found(config: FoundCluster, live: dict[str, Any], **more: Any) -> list[tuple
     ]
 
 
-@pytest.mark.parametrize(
-    ("distribution", "live"),
-    [
-        ("kubeadm", {"socket": "unix:///run/containerd/containerd.sock"}),
-        ("egx", {"socket": "/var/run/containerd/containerd.sock"}),
-        ("kubeadm", {}),
-        ("k3s", {"kubelet": "v1.35.7+k3s1"}),
-        ("rke2", {"kubelet": "v1.35.7+rke2r1"}),
-        ("microk8s", {"labels": {"microk8s.io/cluster": "true"}}),
-    ],
-)
+@pytest.mark.parametrize(("distribution", "live"), CASES["taken"])
 def test_a_node_that_is_as_stated_or_does_not_say_is_taken(
     distribution: str, live: dict[str, Any]
 ) -> None:
     assert found(cluster(distribution), node(**live)) == []
 
 
-@pytest.mark.parametrize(
-    ("distribution", "live", "is_of"),
-    [
-        ("kubeadm", {"kubelet": "v1.35.7+k3s1"}, "k3s"),
-        ("k3s", {"kubelet": "v1.35.7+rke2r1"}, "rke2"),
-        ("rke2", {"socket": "unix:///run/containerd/containerd.sock"}, "kubeadm"),
-        ("egx", {"labels": {"microk8s.io/cluster": "true"}}, "microk8s"),
-    ],
-)
+@pytest.mark.parametrize(("distribution", "live", "is_of"), CASES["refused"])
 def test_a_node_of_another_distribution_is_refused_by_name(
     distribution: str, live: dict[str, Any], is_of: str
 ) -> None:
@@ -139,7 +99,7 @@ def test_a_socket_elsewhere_is_refused_until_the_toolkit_is_told() -> None:
     assert "{name: CONTAINERD_SOCKET, value: /run/other/containerd.sock}" in remedy
     env = [
         {"name": "CONTAINERD_SOCKET", "value": "/run/other/containerd.sock"},
-        {"name": NEW, "value": "false"},
+        {"name": "NVIDIA_RUNTIME_SET_AS_DEFAULT", "value": "false"},
     ]
     told = {"version": "v26.7.0", "values": {"toolkit": {"env": env}}}
     assert found(cluster(operator=told), live) == []

@@ -24,8 +24,8 @@ from gpuclusters.rke2.model import (
 from gpuclusters.rke2.releases import Role, parse_version
 
 REFUSALS = yaml.safe_load(Path(__file__).with_name("rke2_refusals.yaml").read_text())
+CASES = yaml.safe_load(Path(__file__).with_name("rke2_hosts.yaml").read_text())
 SETTINGS = host_config.Settings(registration_address="10.20.0.100")
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 
 
 @pytest.mark.parametrize(
@@ -65,22 +65,7 @@ def test_one_more_agent_makes_no_other_wait_for_another() -> None:
 def test_what_a_server_is_told() -> None:
     first = host_config.config(SETTINGS, Role.SERVER, first=True, node_name="cp-1")
     second = host_config.config(SETTINGS, Role.SERVER, first=False, node_name="cp-2")
-    assert first == {
-        "node-name": "cp-1",
-        "tls-san": ["10.20.0.100"],
-        "cni": "cilium",
-        "disable-kube-proxy": True,
-        "cluster-cidr": "10.42.0.0/16",
-        "service-cidr": "10.43.0.0/16",
-        "cluster-dns": "10.43.0.10",
-        "cluster-domain": "cluster.local",
-        "disable": [],
-        "kube-apiserver-arg": ["enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs"],
-        "write-kubeconfig-mode": "0600",
-        "etcd-snapshot-schedule-cron": "0 */12 * * *",
-        "etcd-snapshot-retention": 5,
-        "node-taint": ["CriticalAddonsOnly=true:NoExecute"],
-    }
+    assert first == CASES["server"]
     assert second == {**first, "node-name": "cp-2", "server": "https://10.20.0.100:9345"}
     allowed = replace(SETTINGS, deny_external_ips=False)
     told = host_config.config(allowed, Role.SERVER, first=True, node_name="cp-1")
@@ -95,13 +80,7 @@ def test_an_agent_is_told_nothing_of_the_control_plane() -> None:
         node_name="hgx-01",
         labels={"b": "2", "a": "1"},
     )
-    assert told == {
-        "node-name": "hgx-01",
-        "server": "https://10.20.0.100:9345",
-        "profile": "cis",
-        "selinux": True,
-        "node-label": ["a=1", "b=2"],
-    }
+    assert told == CASES["agent"]
     assert host_config.CILIUM_FILE not in host_config.files(SETTINGS, Role.AGENT)
 
 
@@ -137,13 +116,7 @@ def test_no_token_is_in_what_may_be_shown() -> None:
 
 
 def test_the_kubeconfig_leads_to_the_servers_address() -> None:
-    body = {
-        "clusters": [{"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}],
-        "users": [{"name": "default", "user": {"client-key-data": "x"}}],
-        "contexts": [{"name": "default", "context": {"cluster": "default", "user": "default"}}],
-        "current-context": "default",
-    }
-    text = yaml.safe_dump(body)
+    text = yaml.safe_dump(CASES["kubeconfig"])
     made = yaml.safe_load(readdressed(text, name="c", host="api.example.com"))
     assert made["clusters"] == [
         {"name": "c", "cluster": {"server": "https://api.example.com:6443"}}
@@ -155,38 +128,10 @@ def test_the_kubeconfig_leads_to_the_servers_address() -> None:
 
 
 def node(**changes: Any) -> Rke2NodeInputs:
-    connection = {"host": "hgx-01", "address": "10.20.0.11", "host_key": KEY}
-    server = {"host": "cp-1", "address": "10.20.0.1", "host_key": KEY}
-    return Rke2NodeInputs.model_validate(
-        {
-            "connection": connection,
-            "cluster": "c",
-            "node_name": "hgx-01",
-            "role": "agent",
-            "control": [server],
-            "registration_address": "10.20.0.100",
-            "version": "v1.35.7+rke2r1",
-            "artifacts": {"location": "https://x", "checksum": "a" * 64},
-            "config": {"node-name": "hgx-01"},
-            "token": "a-token-of-sixteen",
-            **changes,
-        }
-    )
+    return Rke2NodeInputs.model_validate({**CASES["inputs"], **changes})
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"token": "short"}, "at least 16 characters"),
-        ({"token": "K10abcdef0123456789::server:x"}, "without K10"),
-        ({"version": "stable"}, "a release of RKE2"),
-        ({"first": True}, "only a server makes a cluster"),
-        ({"control": []}, "name the servers"),
-        ({"control": [{"host": "hgx-01", "address": "x", "host_key": KEY}]}, "vouch for itself"),
-        ({"node_name": "HGX_01"}, "a name that Kubernetes accepts"),
-        ({"files": {"relative": "x"}}, "absolute"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "said"), CASES["refused"])
 def test_inputs_that_cannot_be_right(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         node(**changes)
