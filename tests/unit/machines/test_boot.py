@@ -1,13 +1,18 @@
-"""How a host's boot differs from its inputs, what forbids to change it, and what may be taken over."""
+"""How a host's boot differs from its inputs, what forbids to change it, and what may be taken over.
 
+Rows are in boot.yaml."""
+
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.boot import decide, model
 from gpuclusters.boot.decide import BootMethod, BootState, FoundFile
 from gpuclusters.boot.model import HostBootInputs
-from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.finding import Finding
 from gpuclusters.host.model import sha256_of
 from tests.fixtures.made_up import CONNECTION
 
@@ -33,68 +38,35 @@ AS_DECLARED = BootState(
 )
 
 
+FILES = {
+    "written": WRITTEN,
+    "missing": FoundFile(None),
+    "foreign": FoundFile("0" * 64),
+    "ours-changed": FoundFile("0" * 64, ours=True),
+}
+CASES = yaml.safe_load((Path(__file__).parent / "boot.yaml").read_text().replace("FILE", PATH))
+
+
 def found(
-    inputs: HostBootInputs = INPUTS, before: tuple[str, ...] = (), **state: Any
+    inputs: HostBootInputs = INPUTS, before: Sequence[str] = (), **state: Any
 ) -> list[Finding]:
     return list(decide.findings(inputs, before, AS_DECLARED.model_copy(update=state)))
 
 
-def test_a_host_that_boots_as_declared_has_no_findings() -> None:
-    assert found() == []
-
-
-@pytest.mark.parametrize(
-    ("state", "code", "level"),
-    [
-        ({"method": None}, "boot.loader-unknown", Level.BLOCK),
-        ({"files": {PATH: FoundFile(None)}}, "boot.file-missing", Level.REPAIR),
-        ({"files": {PATH: FoundFile("0" * 64, ours=True)}}, "boot.file-changed", Level.REPAIR),
-        ({"files": {PATH: FoundFile("0" * 64)}}, "boot.file-foreign", Level.BLOCK),
-        ({"ours": (), "next_boot": "quiet"}, "boot.next-arguments", Level.REPAIR),
-        ({"loader_behind": True}, "boot.next-arguments", Level.REPAIR),
-        ({"next_boot": "quiet"}, "boot.next-arguments", Level.REPAIR),
-        ({"units_behind": True}, "boot.units", Level.REPAIR),
-        ({"initramfs": ""}, "boot.initramfs", Level.REPAIR),
-        ({"running": "quiet"}, "boot.running-arguments", Level.REPAIR),
-        ({"others": "intel_iommu=off"}, "boot.conflict", Level.BLOCK),
-    ],
-)
-def test_every_difference_has_its_code(state: dict[str, Any], code: str, level: Level) -> None:
-    (one,) = found(**state)
-    assert (one.code, one.level) == (code, level)
-
-
-def test_a_file_that_was_ours_is_put_back_and_one_that_left_is_removed() -> None:
-    (one,) = found(before=(PATH,), files={PATH: FoundFile("0" * 64)})
-    assert (one.code, one.path) == ("boot.file-changed", (PATH,))
-    old = "/etc/modprobe.d/old.conf"
-    (one,) = found(before=(PATH, old), files={PATH: WRITTEN, old: WRITTEN})
-    assert (one.code, one.path, one.step) == ("boot.file-left", (old,), decide.WRITE)
-    assert found(before=(old,), files={PATH: WRITTEN, old: FoundFile("0" * 64)}) == [], "not ours"
-
-
-def test_a_reboot_is_ordered_only_while_nobody_uses_a_gpu() -> None:
-    allowed = INPUTS.model_copy(update={"reboot": model.RebootPolicy.ALLOW})
-    for users, code in (((4203,), "boot.in-use"), (None, "boot.users-unknown")):
-        needed, refusal = found(allowed, running="quiet", device_users=users)
-        assert (needed.step, refusal.code, refusal.level) == (decide.REBOOT, code, Level.BLOCK)
-        assert found(allowed, device_users=users) == [], "no reboot is needed"
-
-
-def test_huge_pages_that_the_kernel_did_not_reserve_are_named_by_numa_node() -> None:
-    inputs = INPUTS.model_copy(update={"huge_pages_1g": {"0": 8, "1": 8}})
-    (one,) = found(inputs, huge_pages_1g={0: 8, 1: 6})
-    assert "reserved 6 huge pages of 1 GiB on NUMA node 1, not 8" in one.problem
-    assert [f.code for f in found(inputs, running="quiet")] == ["boot.running-arguments"]
-
-
-def test_grubby_would_replace_a_list_of_somebody_else() -> None:
-    inputs = INPUTS.model_copy(update={"kernel_arguments": ("module_blacklist=nouveau",)})
-    line = "module_blacklist=floppy"
-    state = {"others": line, "ours": (), "next_boot": line, "running": f"{line},nouveau"}
-    assert [f.code for f in found(inputs, **state)] == ["boot.next-arguments"]
-    (one,) = found(inputs, **state, method=BootMethod.GRUBBY)
-    assert (one.code, one.path) == ("boot.conflict", ("module_blacklist",))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["state"])[:60])
+def test_every_difference_is_found_and_nothing_else(case: dict[str, Any]) -> None:
+    inputs = HostBootInputs.model_validate({**INPUTS.model_dump(), **case.get("inputs", {})})
+    state = dict(case["state"])
+    if "files" in state:
+        state["files"] = {path: FILES[how] for path, how in state["files"].items()}
+    changes = {name: getattr(BootState.model_validate(state), name) for name in state}
+    for one, wanted in zip(
+        found(inputs, case.get("before", ()), **changes), case.get("found", ()), strict=True
+    ):
+        words = wanted.get("says", "")
+        told: dict[str, Any] = {"says": words if words in one.problem else one.problem}
+        told |= {"code": one.code, "level": one.level, "step": one.step, "path": [*one.path]}
+        assert {name: told[name] for name in wanted} == wanted
 
 
 def test_a_boot_is_taken_over_only_if_nothing_would_have_to_boot_anew() -> None:
