@@ -1,12 +1,15 @@
 """Evidence says what was tried, and notices when it was altered."""
 
 import json
+from pathlib import Path
 
 import pytest
+import yaml
 
 from gpuclusters.proof.checks import Check, Outcome
 from gpuclusters.proof.evidence import ISOLATION, PROOF, About, Evidence, faults, headline
 
+CASES = yaml.safe_load(Path(__file__).with_name("evidence.yaml").read_text())
 ABOUT = About(
     cluster="dev",
     stack="dev",
@@ -35,28 +38,10 @@ def _proof(outcomes: str, level: str = "L1") -> Evidence:
     return Evidence(kind=PROOF, about=ABOUT, level=level, checks=checks, nodes=nodes, images=images)
 
 
-@pytest.mark.parametrize(
-    ("evidence", "verdict", "fault"),
-    [
-        (_isolation("++"), "2 of 2 attempts were refused: isolation holds", ""),
-        (_isolation("+-"), "1 of 2 attempts succeeded: isolation does not hold", "1 of 2"),
-        (_isolation("+?"), "1 of 2 attempts could not be made: isolation is not proven", "1 of 2"),
-        (
-            _isolation("+--?"),
-            "2 of 4 attempts succeeded, 1 could not be made: isolation does not hold",
-            "3 of 4",
-        ),
-        (_isolation(""), "0 of 0 attempts succeeded: isolation is not proven", "0 of 0"),
-        (_proof("++"), "2 of 2 checks passed: L1 holds", ""),
-        (_proof("+-"), "1 of 2 checks failed: L1 is not proven", "1 of 2"),
-        (_proof("+?"), "1 of 2 checks could not be made: L1 is not proven", "1 of 2"),
-        (_proof("+-?"), "1 of 3 checks failed, 1 could not be made: L1 is not proven", "2 of 3"),
-        (_proof(""), "0 of 0 checks failed: L1 is not proven", "0 of 0"),
-    ],
-)
-def test_one_outcome_that_is_not_good_or_none_at_all_proves_nothing(
-    evidence: Evidence, verdict: str, fault: str
-) -> None:
+@pytest.mark.parametrize("row", CASES["verdicts"], ids=lambda row: row["verdict"])
+def test_one_outcome_that_is_not_good_or_none_at_all_proves_nothing(row: dict[str, str]) -> None:
+    evidence = {"isolation": _isolation, "proof": _proof}[row["kind"]](row["outcomes"])
+    verdict, fault = row["verdict"], row.get("fault")
     claim, shown = (
         ("isolation", "attempts not refused")
         if evidence.kind == ISOLATION
@@ -73,25 +58,7 @@ def test_one_outcome_that_is_not_good_or_none_at_all_proves_nothing(
         assert f"| {said} |" in text or f"| **{said}** |" in text
 
 
-@pytest.mark.parametrize(
-    ("document", "fault"),
-    [
-        (None, "is no evidence: it is no JSON object with a format"),
-        ([], "is no evidence: it is no JSON object with a format"),
-        ({}, "is no evidence: it is no JSON object with a format"),
-        ({"format": "1"}, "is no evidence: it is no JSON object with a format"),
-        ({"format": True}, "is no evidence: it is no JSON object with a format"),
-        ({"format": 0}, "is no evidence of format 1 (it says 0)"),
-        (
-            {"format": 2},
-            "is no evidence of format 1 (it says 2); a newer gpu-clusters may read it",
-        ),
-        (
-            {"format": 1, "kind": "x"},
-            "is evidence of another kind ('x'); this version knows isolation, proof, ladder",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("document", "fault"), CASES["none"])
 def test_what_is_no_evidence_is_said_to_be_none(document: object, fault: str) -> None:
     assert faults(document) == [fault]
 

@@ -1,9 +1,12 @@
 """A ladder of proofs from below: what runs where, what stops it, what it leaves, when it is run again."""
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from gpuclusters.compat import gpu_products
@@ -26,6 +29,8 @@ from tests.unit.proof.proof_world import (
     line,
     product,
 )
+
+CASES = yaml.safe_load(Path(__file__).with_name("proof_run.yaml").read_text())
 
 
 def inputs(level: str = "L4", **changes: Any) -> ProofInputs:
@@ -108,37 +113,22 @@ def test_diagnostics_are_a_client_of_the_nodes_own_engine_in_its_own_image() -> 
     assert "dcgm.enabled: true" in check.said
 
 
-def logged(**changes: str) -> dict[str, Any]:
-    return {"logs": LOGS | changes}
+SPOILED = {
+    "slow": line({}, {"tflops": 3.0}),
+    "no-pcie": diag(("pcie", ["Fail"], "Fail")),
+    "faulty": "GPU 0: OK\nGPU 1: FAULTY\n",
+}
 
 
-@pytest.mark.parametrize(
-    ("changes", "failed", "after"),
-    [
-        ({"gpus": "1"}, "the operator is reconciled and every node offers its GPUs", ""),
-        (
-            logged(matmul=line({}, {"tflops": 3.0})),
-            *("multiplies matrices", "diagnostics load burn collective"),
-        ),
-        (
-            logged(diagnostics=diag(("pcie", ["Fail"], "Fail"))),
-            *("passes DCGM's diagnostics: Hardware/pcie", "load burn collective"),
-        ),
-        ({"tensor": "0.2"}, "is seen under load by Prometheus", "burn collective"),
-        ({"ended": {"load": {"exitCode": 1}}}, "runs load", "burn collective"),
-        (logged(burn="GPU 0: OK\nGPU 1: FAULTY\n"), "stands a burn-in", "collective"),
-        ({"ended": {"collective": {"exitCode": 1}}}, "reduces over all GPUs of the node", ""),
-    ],
-)
-def test_a_step_that_does_not_hold_ends_the_climb(
-    changes: dict[str, Any], failed: str, after: str
-) -> None:
-    cluster = FakeCluster(**changes)
+@pytest.mark.parametrize("step", CASES["steps"], ids=lambda one: one["failed"])
+def test_a_step_that_does_not_hold_ends_the_climb(step: dict[str, Any]) -> None:
+    logs = LOGS | {test: SPOILED[name] for test, name in step.get("logs", {}).items()}
+    cluster = FakeCluster(**step.get("cluster", {}), logs=logs)
     checks = run(cluster, inputs()).checks
     assert not proven(checks)
-    assert [check.what for check in checks if check.outcome is Outcome.FAILED] == [failed]
+    assert [check.what for check in checks if check.outcome is Outcome.FAILED] == [step["failed"]]
     left = [check.what for check in checks if check.outcome is Outcome.NOT_TRIED]
-    assert left == [f"runs {test}" for test in after.split()]
+    assert left == [f"runs {test}" for test in step["after"]]
     assert cluster.objects == {}
 
 
@@ -204,9 +194,6 @@ def test_cut_and_shared_gpus_are_asked_for_as_what_they_are() -> None:
     assert applies == {"cut": ["matmul"], "shared": ["matmul"], "one": whole}
 
 
-ONE = {"name": "a", "resources": {"nvidia.com/gpu": 1}}
-
-
 def test_names_of_jobs_are_short_and_of_one_node_each() -> None:
     long = "gpu-node-" + "a" * 60
     names = {manifests.job_name("diagnostics", node) for node in (long + ".x", long + ".y", "n")}
@@ -214,28 +201,10 @@ def test_names_of_jobs_are_short_and_of_one_node_each() -> None:
     assert all(len(name) <= 63 for name in names)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"matmul": None}, "matmul: level L4 needs it; give it an image with PyTorch"),
-        ({"matmul": {"image": "pytorch:26.01-py3", "cuda_major": 12}}, "by its digest"),
-        ({"level": "L3", "burn": None}, "burn: level L3 needs it; give it one that you built"),
-        (
-            {"driver": "535.309.01", "matmul": {"image": IMAGE, "cuda_major": 13}},
-            "driver 535.309.01 runs images up to CUDA 12",
-        ),
-        ({"simulated": True}, "L4 cannot be shown by simulated GPUs"),
-        ({"nodes": []}, "nodes: there is none to prove"),
-        ({"nodes": [ONE] * 2}, "nodes: a is named twice"),
-        ({"nodes": [ONE | {"product": "x"}]}, "unknown product 'x'"),
-    ],
-)
-def test_what_cannot_be_proven_is_refused_before_anything_runs(
-    changes: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(ValidationError) as refused:
-        inputs(**changes)
-    assert said in str(refused.value)
+@pytest.mark.parametrize("refused", CASES["refused"], ids=lambda one: one["says"])
+def test_what_cannot_be_proven_is_refused_before_anything_runs(refused: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=re.escape(refused["says"])):
+        inputs(**refused["inputs"])
 
 
 def test_a_v100_gets_no_image_that_does_not_know_it() -> None:
