@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 import pytest
+import yaml
 from rich.console import Console
 
 from gpuclusters.cli import diagnosis, doctor, doctor_stack
@@ -20,6 +22,19 @@ from tests.unit.cli.conftest import ROOT, engine, made, stack_of
 
 KEY = asyncssh.generate_private_key("ssh-ed25519")
 PRIVATE = KEY.export_private_key().decode()
+SECRETS = yaml.safe_load("""
+- stack: hgx-h100
+  given: {bmc-password: x}
+  said: {controller-ssh-private-key: is not set, kubeconfig: is not set}
+- stack: usernetes-v100
+  given: {ssh-private-key: a key}
+  said: {ssh-private-key: fits none of hosts.authorized-keys}
+- stack: hgx-h100
+  given: {bmc-password: x, kubeconfig: nonsense, controller-ssh-private-key: ssh-ed25519 AAAA}
+  said:
+    controller-ssh-private-key: is not the text of
+    kubeconfig: is not the text of a kubeconfig
+""")
 
 
 def printed(found: list[Diagnosis]) -> list[str]:
@@ -35,16 +50,12 @@ def section(stack: str) -> ClusterConfig:
 
 
 @pytest.mark.parametrize(
-    ("found", "code"),
-    [
-        ([], 0),
-        ([well("a", "x")], 0),
-        ([well("a", "x"), warning("a", "y", "x.y", "z")], 1),
-        ([warning("a", "y", "x.y", "z"), failure("b", "y", "x.y", "z")], 2),
-    ],
+    ("levels", "code"), [("", 0), ("OK", 0), ("OK WARNING", 1), ("WARNING FAILURE", 2)]
 )
-def test_the_exit_code_says_how_bad_it_is(found: list[Diagnosis], code: int) -> None:
-    assert diagnosis.exit_code(found) == code
+def test_the_exit_code_says_how_bad_it_is(levels: str, code: int) -> None:
+    made = {"OK": well("a", "x")}
+    made |= {"WARNING": warning("a", "y", "x.y", "z"), "FAILURE": failure("b", "y", "x.y", "z")}
+    assert diagnosis.exit_code([made[level] for level in levels.split()]) == code
 
 
 def test_what_is_well_is_one_line_and_what_is_not_has_its_fix_beneath() -> None:
@@ -162,36 +173,12 @@ def test_the_passphrase_is_tried_and_no_secret_is_shown(project: Project) -> Non
     assert "'hunter2'" not in repr(doctor_stack.StackSecrets({"kubeconfig": "'hunter2'"}))
 
 
-@pytest.mark.parametrize(
-    ("stack", "secrets", "said"),
-    [
-        (
-            "hgx-h100",
-            {"bmc-password": "x"},
-            {"controller-ssh-private-key": "is not set", "kubeconfig": "is not set"},
-        ),
-        (
-            "usernetes-v100",
-            {"ssh-private-key": PRIVATE},
-            {"ssh-private-key": "fits none of hosts.authorized-keys"},
-        ),
-        (
-            "hgx-h100",
-            {
-                "bmc-password": "x",
-                "kubeconfig": "nonsense",
-                "controller-ssh-private-key": "ssh-ed25519 AAAA",
-            },
-            {
-                "controller-ssh-private-key": "is not the text of",
-                "kubeconfig": "is not the text of a kubeconfig",
-            },
-        ),
-    ],
-)
+@pytest.mark.parametrize("row", SECRETS, ids=lambda row: " ".join(row["given"]))
 def test_every_secret_that_up_would_miss_or_could_not_use_is_a_failure(
-    project: Project, stack: str, secrets: dict[str, str], said: dict[str, str]
+    project: Project, row: dict[str, Any]
 ) -> None:
+    stack, said = row["stack"], row["said"]
+    secrets = {key: PRIVATE if text == "a key" else text for key, text in row["given"].items()}
     config = section(stack)
     given = doctor_stack.StackSecrets(secrets)
     found = list(doctor_stack.unfit(stack_of(project), config, given))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +14,7 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.stack import check_stack_file
 from gpuclusters.core.errors import AdapterError, UnreachableError
 from gpuclusters.core.ports import ObjectKind
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.unit.cli.conftest import ROOT
 
 
 @dataclass

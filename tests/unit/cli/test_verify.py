@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console
 
 from gpuclusters.cli import verify
@@ -62,9 +63,6 @@ def test_what_is_to_be_proven_follows_from_the_configuration() -> None:
     assert wanted.matmul is not None
     assert wanted.matmul.image == IMAGE
     assert verify.rke2_inputs(config(), "kubeconfig", Level.L0).tests == ()
-
-
-def test_a_cluster_without_gpus_has_nothing_to_prove() -> None:
     with pytest.raises(RunError, match="the GPUs of gpu cannot be proven: nodes: there is none"):
         verify.rke2_inputs(config(pools=[]), "kubeconfig", Level.L0)
 
@@ -94,6 +92,16 @@ def test_options_of_another_cluster_type_are_refused(
 
 
 PROOF_OF_ACME = {"tenant": "acme", "image": IMAGE}
+PROOFS = yaml.safe_load("""
+- {said: describes no proof of the GPUs; write proof}
+- {proof: {}, said: its address is not known; give it by --api}
+- proof: {}
+  reached: true
+  said: no token of acme is known; give it by --token acme=FILE, or write proof.token-file
+- proof: {token-file: /nowhere/token}
+  reached: true
+  said: the token file /nowhere/token cannot be read
+""")
 
 
 def caas(**changes: Any) -> CaasConfig:
@@ -108,30 +116,18 @@ def test_the_proof_is_part_of_what_is_verified_where_it_is_described() -> None:
         verify.caas_levels(caas(), "L1")
 
 
-@pytest.mark.parametrize(
-    ("changes", "options", "said"),
-    [
-        ({}, {}, "describes no proof of the GPUs; write proof"),
-        ({"proof": PROOF_OF_ACME}, {}, "its address is not known; give it by --api"),
-        (
-            {"proof": PROOF_OF_ACME},
-            {"api": "https://api.example.com"},
-            "no token of acme is known; give it by --token acme=FILE, or write proof.token-file",
-        ),
-        (
-            {"proof": PROOF_OF_ACME | {"token-file": "/nowhere/token"}},
-            {"api": "https://api.example.com"},
-            "the token file /nowhere/token cannot be read",
-        ),
-    ],
-)
+@pytest.mark.parametrize("row", PROOFS, ids=lambda row: row["said"])
 def test_a_proof_without_what_it_needs_is_refused_before_anything_is_asked(
-    changes: dict[str, Any], options: dict[str, Any], said: str
+    row: dict[str, Any],
 ) -> None:
-    request = verify.Request(Project.find(), "dev", **options)
+    api = {"api": "https://api.example.com"} if row.get("reached") else {}
+    proof = {"proof": PROOF_OF_ACME | row["proof"]} if "proof" in row else {}
     existing = documents.on_existing("10.20.0.11")["caas"]
-    with pytest.raises(CommandError, match=said):
-        verify.container_proof(request, CaasConfig.model_validate(existing | changes))
+    with pytest.raises(CommandError, match=row["said"]):
+        verify.container_proof(
+            verify.Request(Project.find(), "dev", **api),
+            CaasConfig.model_validate(existing | proof),
+        )
 
 
 def test_a_bundle_is_json_markdown_and_their_digests_and_is_valid(
