@@ -30,6 +30,7 @@ from gpuclusters.rke2.releases import Role
 from tests.unit.config.documents import base, patched
 
 OPERATOR = yaml.safe_load(Path(__file__).with_name("rke2_operator.yaml").read_text())
+SHARING = yaml.safe_load(Path(__file__).with_name("rke2_sharing.yaml").read_text())
 BASE = base(ClusterType.RKE2)
 
 
@@ -118,73 +119,27 @@ def test_canal_encrypts_if_told() -> None:
     assert found.cni_values == {"flannel": {"backend": "wireguard"}, "calico": {"vethuMTU": 1400}}
 
 
-def test_slices_of_one_profile_are_called_gpus() -> None:
-    made = config(
-        sharing={"kind": "mig"}, pools=[pool("a", "g1", mig="all-1g.10gb"), pool("b", "g2")]
-    )
-    assert expected(made) == {"g1": {"nvidia.com/gpu": 56}, "g2": {"nvidia.com/gpu": 8}}
-    assert {name: one.layout for name, one in mig_nodes(made).items()} == {
-        "g1": "all-1g.10gb",
-        "g2": "all-disabled",
+@pytest.mark.parametrize("case", SHARING.values(), ids=SHARING)
+def test_gpus_that_are_cut_or_shared_are_counted_configured_and_proven(
+    case: dict[str, Any],
+) -> None:
+    made = config(**case["section"])
+    configs = plan.operator_configs(made)
+    assert expected(made) == case["shows"]
+    assert mig_strategy(made).value == case.get("strategy", "single")
+    assert {name: one.layout for name, one in mig_nodes(made).items()} == case.get("layouts", {})
+    assert plugin_keys(made) == case.get("keys", {})
+    assert {
+        name: {file: yaml.safe_load(text) for file, text in one.items()}
+        for name, one in configs.items()
+    } == case.get("configs", {})
+    named = with_configs(plan.operator_values(made), configs)
+    assert at(named, "devicePlugin.config.default") == case.get("default")
+    proven = {
+        one.name: [kind for kind in ("mig", "shared") if getattr(one, kind)]
+        for one in plan.proof_nodes(made)
     }
-    assert plan.operator_configs(made) == {}
-
-
-def test_slices_of_several_profiles_have_names_of_their_own() -> None:
-    made = config(
-        sharing={
-            "kind": "mig",
-            "layouts": {
-                "half": [
-                    {"devices": [0, 1, 2, 3]},
-                    {"devices": [4, 5, 6, 7], "profiles": {"1g.10gb+me": 1, "3g.40gb": 1}},
-                ]
-            },
-        },
-        pools=[pool("a", "g1", mig="half"), pool("b", "g2", "a30", 4, mig="all-balanced")],
-    )
-    assert mig_strategy(made).value == "mixed"
-    assert expected(made) == {
-        "g1": {"nvidia.com/gpu": 4, "nvidia.com/mig-1g.10gb.me": 4, "nvidia.com/mig-3g.40gb": 4},
-        "g2": {"nvidia.com/gpu": 0, "nvidia.com/mig-1g.6gb": 8, "nvidia.com/mig-2g.12gb": 4},
-    }
-    layouts = yaml.safe_load(plan.operator_configs(made)["mig-parted"]["config.yaml"])
-    assert set(layouts["mig-configs"]) == {"all-disabled", "all-enabled", "all-balanced", "half"}
-    assert layouts["mig-configs"]["half"] == [
-        {"devices": [0, 1, 2, 3], "mig-enabled": False},
-        {
-            "devices": [4, 5, 6, 7],
-            "mig-enabled": True,
-            "mig-devices": {"1g.10gb+me": 1, "3g.40gb": 1},
-        },
-    ]
-    assert [(one.name, one.mig) for one in plan.proof_nodes(made)] == [("g1", True), ("g2", True)]
-
-
-@pytest.mark.parametrize(
-    ("rename", "resource"), [(False, "nvidia.com/gpu"), (True, "nvidia.com/gpu.shared")]
-)
-def test_shared_gpus_are_counted_by_their_replicas(rename: bool, resource: str) -> None:
-    made = config(
-        sharing={"kind": "time-slicing", "replicas": 4, "pools": ["infer"], "rename": rename}
-    )
-    assert expected(made) == {"g1": {"nvidia.com/gpu": 8}, "g2": {resource: 32}}
-    assert plugin_keys(made) == {"g1": "whole", "g2": "shared"}
-    data = plan.operator_configs(made)["device-plugin"]
-    assert yaml.safe_load(data["shared"])["sharing"]["timeSlicing"] == {
-        "renameByDefault": rename,
-        "failRequestsGreaterThanOne": True,
-        "resources": [{"name": "nvidia.com/gpu", "replicas": 4}],
-    }
-    named = with_configs(plan.operator_values(made), plan.operator_configs(made))
-    assert named["devicePlugin"]["config"]["default"] == "whole"
-    assert [one.shared for one in plan.proof_nodes(made)] == [False, True]
-
-
-def test_mps_is_another_kind_of_the_same_configuration() -> None:
-    made = config(sharing={"kind": "mps", "replicas": 2})
-    shared = yaml.safe_load(plan.operator_configs(made)["device-plugin"]["shared"])
-    assert list(shared["sharing"]) == ["mps"]
+    assert proven == case["proof"]
 
 
 @pytest.mark.parametrize("case", OPERATOR.values(), ids=OPERATOR)
@@ -197,12 +152,6 @@ def test_what_the_operators_chart_is_told(case: dict[str, Any]) -> None:
         assert one in at(found, key)
     tolerated = plan.proof_arguments(made, Level.L0)["tolerations"]
     assert tolerated == case.get("proof", tolerated)
-
-
-def test_servers_with_gpus_are_reached_by_the_operands() -> None:
-    made = config(pools=[pool("a", "g1"), {**pool("b", "g2"), "nodes": ["g2", "s3"]}])
-    keys = [one["key"] for one in plan.operator_values(made)["daemonsets"]["tolerations"]]
-    assert "CriticalAddonsOnly" in keys
 
 
 def test_metrics_scrape_the_exporter_and_keep_what_they_are_told() -> None:

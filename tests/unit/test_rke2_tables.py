@@ -28,23 +28,7 @@ from lab.hosts.rke2 import rke2_release
 ANSWERS = yaml.safe_load(Path(__file__).with_name("rke2_answers.yaml").read_text())
 WISHES = yaml.safe_load(Path(__file__).with_name("operator_values.yaml").read_text())
 A100 = "a100-sxm4-80gb"
-VALID_ON_A100 = [
-    # The maximal cuts of NVIDIA's MIG user guide (A100), each profile by its compute slices.
-    (7,),
-    (4, 3),
-    (4, 2, 1),
-    (4, 1, 1, 1),
-    (3, 3),
-    (3, 2, 1),
-    (3, 1, 1, 1),
-    (2, 2, 3),
-    (2, 1, 1, 3),
-    (1, 1, 1, 1, 3),
-    (2, 2, 2, 1),
-    (2, 2, 1, 1, 1),
-    (2, 1, 1, 1, 1, 1),
-    (1, 1, 1, 1, 1, 1, 1),
-]
+MIG_CUTS = yaml.safe_load(Path(__file__).with_name("a100_mig_cuts.yaml").read_text())
 _PROFILE = {1: "1g.10gb", 2: "2g.20gb", 3: "3g.40gb", 4: "4g.40gb", 7: "7g.80gb"}
 
 
@@ -173,7 +157,7 @@ def test_a_cut_fits_exactly_if_it_is_part_of_one_in_nvidias_table() -> None:
                 continue
             inside = any(
                 all(sizes.count(size) <= whole.count(size) for size in set(sizes))
-                for whole in VALID_ON_A100
+                for whole in MIG_CUTS
             )
             assert (mig_layout.problem(A100, _slices(sizes)) is None) is inside, sizes
 

@@ -17,70 +17,31 @@ from gpuclusters.usernetes.addresses import ApiAccess
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
 
 CASES = yaml.safe_load(Path(__file__).with_name("usernetes_node.yaml").read_text())
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJqXZ1Jv9lJtKfNnq1cfhUP4ZEdnVFh2U9w2qjZQv1oR"
 IP = "10.128.0.7"
 GPUS = ("GPU-aa", "GPU-bb")
 TOKEN = "abcdef.0123456789abcdef"
 
 
 def connection(name: str, **more: Any) -> dict[str, Any]:
-    return {"host": name, "address": "192.0.2.1", "host_key": KEY, **more}
+    return {**CASES["worker"]["connection"], "host": name, **more}
 
 
 def inputs(role: str = "worker", **changes: Any) -> UsernetesNodeInputs:
-    values: dict[str, Any] = {
-        "connection": connection("gpu-02"),
-        "account": "ubuntu",
-        "cluster": "lab",
-        "role": role,
-        "node_name": "gpu-02",
-        "number": 2,
-        "source": {
-            "tag": "gen3-v20260902.0",
-            "location": "https://sources.test/a.tar.gz",
-            "sha256": "0" * 64,
-            "kubernetes": "v1.37.0",
-        },
-        "container_toolkit": "1.20.0",
-        "overlay": {"compose.yaml": "services: {}\n"},
-        "gpus": 2,
-        "cluster_id": "one",
-    }
-    if role == "worker":
-        first = connection("gpu-01")
-        values["control"] = {
-            "connection": first,
-            "account": "ubuntu",
-            "node_name": "gpu-01",
-            "host_ip": "10.128.0.6",
-        }
-    return UsernetesNodeInputs.model_validate({**values, **changes})
+    control = {} if role == "worker" else {"control": None}
+    return UsernetesNodeInputs.model_validate(
+        {**CASES["worker"], "role": role, **control, **changes}
+    )
 
 
 def joined(of: UsernetesNodeInputs, **changes: Any) -> LiveNode:
     """A node as it is left when all went well."""
     live = LiveNode(
+        **CASES["joined"],
         owner=of.natural_id,
         machine=of.connection.machine,
         release=of.release,
-        host_ip=IP,
-        joined="one",
-        source="s",
-        content="s",
         overlay={name: sha256_of(text.encode()) for name, text in of.overlay.items()},
-        route=IP,
-        host_gpu=GPUS,
-        docker="ok",
-        container="running",
         image=of.image,
-        volumes=3,
-        kubelet_conf=True,
-        cluster_id="one",
-        gpu_unit="active",
-        cdi=(*GPUS, "all"),
-        node_gpu=GPUS,
-        runtime="nvidia",
-        runtime_mode="cdi",
     )
     return live.model_copy(update=changes)
 
@@ -227,48 +188,24 @@ def test_a_token_is_in_a_file_alone_and_the_file_in_no_command() -> None:
     assert [decide.lifetime(hours) for hours in (1, 0.5, 0.001)] == ["60m", "30m", "1m"]
 
 
-KUBECONFIG = """
-clusters: [{name: kubernetes, cluster: {server: "https://gpu-01:6443"}}]
-users: [{name: kubernetes-admin, user: {}}]
-contexts: [{name: c, context: {cluster: kubernetes, user: kubernetes-admin}}]
-current-context: c
-"""
-
-
-@pytest.mark.parametrize(
-    ("access", "server", "name"),
-    [
-        (ApiAccess(through="tunnel", local_port=16443), "https://127.0.0.1:16443", None),
-        (ApiAccess(through="loopback"), "https://127.0.0.1:6443", None),
-        (ApiAccess(through="address", address=IP), f"https://{IP}:6443", None),
-        # An address that the certificate does not name.
-        (ApiAccess(through="address", address="203.0.113.9"), "https://203.0.113.9:6443", "gpu-01"),
-    ],
-)
+@pytest.mark.parametrize(("access", "server", "name"), CASES["reached"])
 def test_a_kubeconfig_leads_there_from_outside(
-    access: ApiAccess, server: str, name: str | None
+    access: dict[str, Any], server: str, name: str | None
 ) -> None:
-    text = decide.kubeconfig(KUBECONFIG, access, name="lab", node_name="gpu-01", host_ip=IP)
+    at = ApiAccess(**access)
+    text = decide.kubeconfig(CASES["kubeconfig"], at, name="lab", node_name="gpu-01", host_ip=IP)
     cluster = yaml.safe_load(text)["clusters"][0]
     assert cluster["cluster"]["server"] == server
     assert cluster["cluster"].get("tls-server-name") == name
     assert cluster["name"] == "lab"
     with pytest.raises(ValueError, match="not a kubeconfig"):
-        decide.kubeconfig("clusters: []", access, name="lab", node_name="gpu-01", host_ip=IP)
+        decide.kubeconfig("clusters: []", at, name="lab", node_name="gpu-01", host_ip=IP)
 
 
 def test_every_variable_is_stated_at_every_call() -> None:
     of = inputs()
     variables = of.environment(IP)
-    stated = {
-        "NODE_SUBNET": "10.100.2.0/24",
-        "NODE_IP": "10.100.2.100",
-        "NODE_NAME": "gpu-02",
-        "HOST_IP": IP,
-        "CNI": "flannel",
-        "FLANNEL_IGNORE_IP_CHECKSUM": "1",
-    }
-    assert variables.items() >= stated.items()
+    assert variables.items() >= CASES["variables"].items()
     # Without them its preflight takes whatever image is latest.
     assert (variables["QUICK"], variables["BUSYBOX_IMAGE"]) == ("0", of.preflight_image)
     source = {**of.source.model_dump(), "tag": "gen2-v20250210.0"}
@@ -282,24 +219,14 @@ def test_every_variable_is_stated_at_every_call() -> None:
         inputs(source=source, network={"pod-subnet": "10.20.0.0/16"})
 
 
-def test_inputs_that_cannot_be_are_refused() -> None:
-    for changes, words in (
-        ({"control": None}, "name the control plane"),
-        ({"node_name": "x" * 64}, "at most 63"),
-        ({"number": 255}, "less than or equal to 254"),
-        ({"connection": connection("gpu-01")}, "a host runs one node"),
-        ({"account": "Root"}, "Linux login name"),
-    ):
-        with pytest.raises(ValidationError, match=words):
-            inputs(**changes)
+@pytest.mark.parametrize(("changes", "words"), CASES["refused"])
+def test_inputs_that_cannot_be_are_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        inputs(**changes)
 
 
 def test_what_inspect_prints_is_read() -> None:
-    live = LiveNode.parse(
-        "owner lab/gpu-02\nbegan yes\nsource abc\ncontent abc\noverlay compose.yaml d1\nclock 17\n"
-        "host-gpu GPU-aa\nhost-gpu GPU-bb\ndocker ok\nvolumes 3\ncontainer running\nimage i1\n"
-        "kubelet-conf yes\ncluster-id one\ngpu-unit active\ncdi GPU-aa\ncdi all\nruntime nvidia\n"
-    )
+    live = LiveNode.parse(CASES["printed"])
     assert live.owner == "lab/gpu-02"
     assert live.began
     assert live.overlay == {"compose.yaml": "d1"}
