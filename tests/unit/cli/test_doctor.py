@@ -22,19 +22,7 @@ from tests.unit.cli.conftest import ROOT, engine, made, stack_of
 
 KEY = asyncssh.generate_private_key("ssh-ed25519")
 PRIVATE = KEY.export_private_key().decode()
-SECRETS = yaml.safe_load("""
-- stack: hgx-h100
-  given: {bmc-password: x}
-  said: {controller-ssh-private-key: is not set, kubeconfig: is not set}
-- stack: usernetes-v100
-  given: {ssh-private-key: a key}
-  said: {ssh-private-key: fits none of hosts.authorized-keys}
-- stack: hgx-h100
-  given: {bmc-password: x, kubeconfig: nonsense, controller-ssh-private-key: ssh-ed25519 AAAA}
-  said:
-    controller-ssh-private-key: is not the text of
-    kubeconfig: is not the text of a kubeconfig
-""")
+CASES = yaml.safe_load(Path(__file__).with_name("doctor.yaml").read_text())
 
 
 def printed(found: list[Diagnosis]) -> list[str]:
@@ -86,17 +74,7 @@ def pulumi_that_says(folder: Path, plugins: str) -> engines.Engine:
     return engines.Engine(engines.Kind.PULUMI, (str(path),), "found")
 
 
-@pytest.mark.parametrize(
-    ("plugins", "text"),
-    [
-        ("[]", "plugins to come: kubernetes, command"),
-        (
-            '[{"name": "kubernetes", "version": "1.2.3"}]',
-            "plugin kubernetes 1.2.3, and the program",
-        ),
-        ("nonsense", "printed no JSON"),
-    ],
-)
+@pytest.mark.parametrize(("plugins", "text"), CASES["plugins"].items())
 def test_plugins_of_another_version_are_told(
     project: Project, tmp_path: Path, plugins: str, text: str
 ) -> None:
@@ -173,7 +151,7 @@ def test_the_passphrase_is_tried_and_no_secret_is_shown(project: Project) -> Non
     assert "'hunter2'" not in repr(doctor_stack.StackSecrets({"kubeconfig": "'hunter2'"}))
 
 
-@pytest.mark.parametrize("row", SECRETS, ids=lambda row: " ".join(row["given"]))
+@pytest.mark.parametrize("row", CASES["secrets"], ids=lambda row: " ".join(row["given"]))
 def test_every_secret_that_up_would_miss_or_could_not_use_is_a_failure(
     project: Project, row: dict[str, Any]
 ) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.cli import doctor
 from gpuclusters.cli.diagnosis import Diagnosis, Level
@@ -71,6 +73,7 @@ def node(name: str, *, gpus: int = 8, ready: str = "True", labels: bool = True) 
 
 
 Told = Callable[..., list[Diagnosis]]
+NODES = yaml.safe_load(Path(__file__).with_name("doctor.yaml").read_text())["nodes"]
 BOTH = [node("hgx-01"), node("hgx-02")]
 
 
@@ -94,31 +97,14 @@ def test_a_cluster_that_is_right_has_nothing_to_complain_of(told: Told) -> None:
     assert {d.level for d in told(used=False)} == {Level.OK}, "nothing of ours is in it"
 
 
-@pytest.mark.parametrize(
-    ("nodes", "text"),
-    [
-        ([node("hgx-01")], "hgx-02: a node is not in the cluster (no such node;"),
-        (
-            [node("hgx-01"), node("hgx-02", ready="False")],
-            "hgx-02: a node is not Ready (False: nothing is said;",
-        ),
-        (
-            [node("hgx-01", gpus=7), node("hgx-02", gpus=7)],
-            "hgx-01, hgx-02: a node offers fewer GPUs than it has (7 nvidia.com/pgpu; declared: 8",
-        ),
-        (
-            [node("hgx-01"), node("hgx-02", labels=False)],
-            "hgx-02: a node's label is gone (no such label; declared:",
-        ),
-    ],
-)
+@pytest.mark.parametrize("row", NODES, ids=lambda row: row["text"])
 def test_what_is_wrong_with_nodes_is_told_once_for_all_of_them(
-    nodes: list[dict[str, Any]], text: str, told: Told
+    row: dict[str, Any], told: Told
 ) -> None:
-    found = told(nodes=nodes)
+    found = told(nodes=[node(name, **changes) for name, changes in row["nodes"].items()])
     assert {d.level for d in found} == {Level.WARNING}
     assert all(d.fix for d in found)
-    assert any(d.text.startswith(text) for d in found)
+    assert any(d.text.startswith(row["text"]) for d in found)
 
 
 def pod(name: str, namespace: str = "tenant-acme", said: str = "") -> dict[str, Any]:

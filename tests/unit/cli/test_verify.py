@@ -92,16 +92,7 @@ def test_options_of_another_cluster_type_are_refused(
 
 
 PROOF_OF_ACME = {"tenant": "acme", "image": IMAGE}
-PROOFS = yaml.safe_load("""
-- {said: describes no proof of the GPUs; write proof}
-- {proof: {}, said: its address is not known; give it by --api}
-- proof: {}
-  reached: true
-  said: no token of acme is known; give it by --token acme=FILE, or write proof.token-file
-- proof: {token-file: /nowhere/token}
-  reached: true
-  said: the token file /nowhere/token cannot be read
-""")
+PROOFS = yaml.safe_load(Path(__file__).with_name("verify.yaml").read_text())
 
 
 def caas(**changes: Any) -> CaasConfig:

@@ -22,6 +22,7 @@ from gpuclusters.gpu_operator.preflight import (
 )
 
 CASES = yaml.safe_load(Path(__file__).with_name("operator.yaml").read_text())
+OTHERS = yaml.safe_load(Path(__file__).with_name("upgrades.yaml").read_text())
 GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -70,19 +71,7 @@ def test_what_is_in_the_way_of_the_operator_is_named_with_its_remedy(case: str) 
         assert text in f"{told[0].problem} {told[0].remedy}"
 
 
-@pytest.mark.parametrize(
-    ("installed", "wanted", "fault"),
-    [
-        ("v26.3.2", "v26.7.0", ""),
-        ("v26.7.0", "v26.7.1", ""),
-        ("v25.10.1", "v26.3.0", ""),
-        ("v25.10.1", "v26.7.0", "skips 26.3"),
-        ("v25.3.4", "v26.7.0", "skips 25.10, 26.3"),
-        ("v26.7.0", "v26.3.3", "no way back"),
-        ("v25.3.4", "v25.10.0", ""),
-        ("", "v26.7.0", ""),
-    ],
-)
+@pytest.mark.parametrize(("installed", "wanted", "fault"), OTHERS["upgrades"])
 def test_the_operator_goes_to_the_same_or_the_next_major_release(
     installed: str, wanted: str, fault: str
 ) -> None:
@@ -92,13 +81,7 @@ def test_the_operator_goes_to_the_same_or_the_next_major_release(
 
 @pytest.mark.parametrize(
     ("taint", "tolerated"),
-    [
-        ({"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}, True),
-        ({"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}, True),
-        ({"key": "team", "value": "a", "effect": "PreferNoSchedule"}, True),
-        ({"key": "team", "value": "a", "effect": "NoSchedule"}, False),
-        ({"key": "CriticalAddonsOnly", "value": "true", "effect": "NoExecute"}, False),
-    ],
+    [(taint, word == "tolerated") for word, taints in OTHERS["taints"].items() for taint in taints],
 )
 def test_a_taint_that_leaves_the_daemon_sets_with_0_pods_is_named(
     taint: dict[str, str], tolerated: bool

@@ -108,24 +108,14 @@ def test_a_pod_that_is_not_ready_says_how_far_it_is_or_what_is_wrong(case: str) 
     assert not [part for part in given["never"] if part in text], text
 
 
-@pytest.mark.parametrize(
-    ("section", "image", "config", "late"),
-    [
-        ({}, "nvcr.io/nvidia/x:v1", "a", ""),
-        ({"version": "v2"}, "nvcr.io/nvidia/x:v1", "a", "image nvcr.io/nvidia/x:v2"),
-        ({"version": "v10"}, "nvcr.io/nvidia/x:v1", "a", "image nvcr.io/nvidia/x:v10"),
-        ({"version": "sha256:ab"}, "nvcr.io/nvidia/x@sha256:ab", "a", ""),
-        ({"config": {"name": "b"}}, "nvcr.io/nvidia/x:v1", "a", "ConfigMap b"),
-        ({"repository": ""}, "elsewhere/x:v9", "a", ""),
-    ],
-)
+@pytest.mark.parametrize(("section", "image", "late"), CASES["late"])
 def test_the_good_state_of_the_version_before_is_not_taken_for_this_ones(
-    section: dict[str, Any], image: str, config: str, late: str
+    section: dict[str, Any], image: str, late: str
 ) -> None:
     wanted = policy()
     known = {"repository": "nvcr.io/nvidia", "image": "x", "version": "v1", "config": {"name": "a"}}
     wanted["spec"] = {"devicePlugin": {**known, **section}}
-    volume = {"name": config, "configMap": {"name": config}}
+    volume = {"name": "a", "configMap": {"name": "a"}}
     template = {"spec": {"containers": [{"image": image}], "volumes": [volume]}}
     daemon_set = {
         "metadata": {"name": "nvidia-device-plugin-daemonset", "generation": 1},
