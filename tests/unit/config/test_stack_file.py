@@ -1,4 +1,6 @@
-"""A stack file is read as Pulumi reads it, and a broken one is one clear sentence."""
+"""A stack file is read as Pulumi reads it, and a broken one is one clear sentence.
+
+Rows are in stack_file.yaml."""
 
 from __future__ import annotations
 
@@ -9,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.config import fault
 from gpuclusters.config.stack import StackConfig, check_stack_file, read_stack_file
 from tests.unit.config.documents import lines
 
+CASES = yaml.safe_load(Path(__file__).with_name("stack_file.yaml").read_text())
 CAAS = """\
 config:
   gpu-clusters:cluster-type: caas
@@ -27,55 +31,14 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "Pulumi.dev.yaml"
 
 
-@pytest.mark.parametrize(
-    ("keys", "read"),
-    [
-        # What YAML 1.1 took for truth values and times stays text.
-        (
-            "gpu-clusters:caas: {a: [off, yes, 0000:10:00.0, 2026-01-01, 1:30, 1_000]}",
-            {"caas": {"a": ["off", "yes", "0000:10:00.0", "2026-01-01", "1:30", "1_000"]}},
-        ),
-        (
-            "gpu-clusters:caas: {a: [1, -2, 1.5, true, null, ~, '1'], b: }",
-            {"caas": {"a": [1, -2, 1.5, True, None, None, "1"], "b": None}},
-        ),
-        ("{gcp:project: x, gpu-clusters:name: y}", {"name": "y"}),
-        ("gpu-clusters:kubeconfig: {secure: v1:x}", {}),
-    ],
-)
+@pytest.mark.parametrize(("keys", "read"), CASES["read"])
 def test_values_are_what_pulumi_takes_them_for(file: Path, keys: str, read: Any) -> None:
     file.write_text(f"config:\n  {keys}\n")
     assert read_stack_file(file) == read
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("config:\n  gpu-clusters:caas: {name: dev\n  x: [\n", r"is not YAML.*line .*column "),
-        (
-            "config:\n  gpu-clusters:caas:\n    name: a\n    name: b\n",
-            r"the key 'name' stands twice \(got line 4, column 5\)",
-        ),
-        ("config:\n  gpu-clusters:kubeconfig: hunter2\n", "kubeconfig: is not encrypted"),
-        ("", "cluster-type: is missing"),
-        *dict.fromkeys(
-            [
-                b"\xff\xfe\x00",
-                "[1, 2]",
-                "config: [1]",
-                "config: text",
-                "a: b: c",
-                "\t",
-                "config: !!python/object/apply:os.system ['true']",
-                "config: {? [1] : 2}",
-                "[" * 400,
-                "a: &a [*a]",
-                "\x00",
-            ],
-            "",
-        ).items(),
-    ],
-    ids=lambda text: repr(text)[:30],
+    ("text", "said"), [*CASES["refused"], ("[" * 400, "")], ids=lambda text: repr(text)[:30]
 )
 def test_what_is_no_stack_file_is_refused_in_one_sentence(
     file: Path, text: str | bytes, said: str
@@ -98,9 +61,7 @@ def test_a_stack_file_is_checked_without_loading_pulumi() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("section", "nodes"), [("", "auto"), ("{}", "auto"), ("{nodes: real}", "real")]
-)
+@pytest.mark.parametrize(("section", "nodes"), CASES["lab"])
 def test_the_lab_has_a_section_of_its_own_beside_the_cluster_types(
     file: Path, section: str, nodes: str
 ) -> None:
@@ -111,15 +72,7 @@ def test_the_lab_has_a_section_of_its_own_beside_the_cluster_types(
     assert checked.lab.nodes == nodes
 
 
-@pytest.mark.parametrize(
-    ("section", "said"),
-    [
-        ("{nodes: minikube}", "lab.nodes: "),
-        ("{node: real}", "did you mean nodes?"),
-        ("[real]", "lab: is not a mapping"),
-        ("{secure: abc}", "lab: is encrypted"),
-    ],
-)
+@pytest.mark.parametrize(("section", "said"), CASES["lab-refused"])
 def test_what_is_wrong_in_the_section_of_the_lab_is_said(
     file: Path, section: str, said: str
 ) -> None:

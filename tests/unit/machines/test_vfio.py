@@ -1,11 +1,15 @@
-"""What forbids to bind PCI functions, what is repaired, and what may be taken over."""
+"""What forbids to bind PCI functions, what is repaired, and what may be taken over.
+
+Rows are in vfio.yaml."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.finding import Finding
 from gpuclusters.host.model import LiveFile, UnitState, sha256_of
 from gpuclusters.vfio import decide
 from gpuclusters.vfio.decide import LiveBinding
@@ -16,6 +20,7 @@ FUNCTION = VfioFunction(address=GPU, pci_id=PCI_ID)
 INPUTS = VfioBindingInputs.model_construct(functions=(FUNCTION,))
 FILES = decide.wanted_files(INPUTS, "# Written by gpu-clusters\n", "# Written by gpu-clusters\n")
 RUNNING = UnitState("enabled", "active")
+CASES = yaml.safe_load((Path(__file__).parent / "vfio.yaml").read_text())
 
 
 def on_host(**changes: Any) -> FoundFunction:
@@ -40,52 +45,23 @@ def found(state: LiveBinding, gone: Sequence[VfioFunction] = ()) -> list[Finding
     return list(decide.findings(inputs, gone, FILES, state))
 
 
-def test_a_bound_function_has_no_findings() -> None:
-    assert found(live(on_host())) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "code", "level"),
-    [
-        ({"present": False}, "vfio.function-missing", Level.BLOCK),
-        ({"header": "7f"}, "vfio.off-the-bus", Level.BLOCK),
-        ({"pci_id": "ffff:ffff"}, "vfio.off-the-bus", Level.BLOCK),
-        ({"pci_id": "10de:22a3"}, "vfio.other-device", Level.BLOCK),
-        ({"pci_class": "060400"}, "vfio.other-class", Level.BLOCK),
-        ({"driver": "nvme", "users": ("block:nvme0n1",)}, "vfio.in-use", Level.BLOCK),
-        ({"driver": "nouveau"}, "vfio.unbound", Level.REPAIR),
-        ({"driver": None}, "vfio.unbound", Level.REPAIR),
-    ],
-)
-def test_a_function_is_taken_only_if_it_is_the_declared_one_and_free(
-    changes: dict[str, Any], code: str, level: Level
-) -> None:
-    (one,) = found(live(on_host(**changes)))
-    assert (one.code, one.level, one.path) == (code, level, (GPU,))
-
-
-def test_a_function_that_left_the_list_is_given_back_unless_it_is_used() -> None:
-    (back,) = found(live(on_host()), gone=[FUNCTION])
-    assert (back.code, back.step) == ("vfio.left-bound", "release")
-    (used,) = found(live(on_host(users=("pid:4711",))), gone=[FUNCTION])
-    assert (used.code, used.level) == ("vfio.in-use", Level.BLOCK)
-    assert found(live(on_host(driver=None)), gone=[FUNCTION]) == []
-    assert found(live(on_host(pci_id="8086:1")), gone=[FUNCTION]) == [], "another device by now"
-
-
-def test_files_and_unit_are_put_back_and_foreign_files_are_not_overwritten() -> None:
-    path = decide.LIST_PATH
-    (gone,) = found(live(on_host(), **{path: None}))
-    assert (gone.code, gone.step, gone.missing) == ("vfio.file-missing", "files", True)
-    (changed,) = found(live(on_host(), **{path: written("# Written by gpu-clusters\n")}))
-    assert (changed.code, changed.missing) == ("vfio.file-changed", False)
-    (foreign,) = found(live(on_host(), **{path: written("mine\n")}))
-    assert (foreign.code, foreign.level) == ("vfio.file-foreign", Level.BLOCK)
-    for unit in (UnitState("disabled", "active"), UnitState("enabled", "failed")):
-        (one,) = found(live(on_host(), unit))
-        assert (one.code, one.step) == ("vfio.unit-inactive", "bind")
-    (stale,) = found(live(on_host(), UnitState("enabled", "active", stale=True)))
-    assert "from an older file" in stale.problem
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case)[:60])
+def test_every_difference_is_found_and_nothing_else(case: dict[str, Any]) -> None:
+    files: dict[str, LiveFile | None] = {}
+    if "list" in case:
+        files[decide.LIST_PATH] = written(case["list"]) if case["list"] else None
+    unit = UnitState(*case.get("unit", ("enabled", "active")))
+    state = live(on_host(**case.get("function", {})), unit, **files)
+    gone = [FUNCTION] if case.get("gone") else []
+    if "found" not in case:
+        assert found(state, gone) == []
+        return
+    (one,) = found(state, gone)
+    wanted = dict(case["found"])
+    assert wanted.pop("says", "") in one.problem
+    assert {name: getattr(one, name) for name in wanted} == wanted
+    if "function" in case:
+        assert one.path == (GPU,)
 
 
 def test_functions_on_another_driver_are_no_binding_to_take_over() -> None:
