@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[3]
+from tests.unit.cli.conftest import ROOT
 
 
 def test_the_command_starts_without_what_reaches_machines_and_clusters() -> None:
@@ -15,6 +14,6 @@ def test_the_command_starts_without_what_reaches_machines_and_clusters() -> None
         "sys.exit(' '.join({'pulumi', 'grpc', 'asyncssh', 'kubernetes'} & sys.modules.keys()) or 0)"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr

@@ -108,17 +108,12 @@ def test_machines_of_other_types_are_explained_and_only_where_there_are_some(
     machine(GOOD)
     config = chosen(project, "caas")
     said, _ = start(config)
-    own, everything = len(config.section.nodes), known_machines(project)
+    others = lab_command.other_sections(project.stack_file("dev"), config.cluster_type)
+    own, everything = len(config.section.nodes), machine_count(requests(config.section, others))
     assert f"{everything - own} of {everything} machines are of rke2 and usernetes" in said
     monkeypatch.setattr(lab_command, "other_sections", lambda _file, _chosen: ())
     alone, _ = start(config)
     assert "machines are of" not in alone
-
-
-def known_machines(project: Project) -> int:
-    config = read_valid(project, "dev")
-    others = lab_command.other_sections(project.stack_file("dev"), config.cluster_type)
-    return machine_count(requests(config.section, others))
 
 
 def test_where_a_passing_shortage_kept_real_nodes_away_the_end_says_how_to_get_them(

@@ -60,17 +60,15 @@ def cluster(
     return made
 
 
-@pytest.fixture
-def google(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """A cluster of Google's without any network."""
+def test_evidence_of_a_managed_cluster_begins_at_the_nodes_and_can_be_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(reach, "made_kubeconfig", lambda *_: "kubeconfig")
     monkeypatch.setattr(verify, "read_valid", lambda *_: StackConfig(ClusterType.GKE, GKE))
-    return cluster(GKE_NODES, "1", monkeypatch, pools=dict.fromkeys(GKE_NODES, "v100"))
-
-
-def test_evidence_of_a_managed_cluster_begins_at_the_nodes_and_can_be_compared(
-    google: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    google = cluster(GKE_NODES, "1", monkeypatch, pools=dict.fromkeys(GKE_NODES, "v100"))
+    with pytest.raises(UsageError, match="5 to 9: its hosts are Google's"):
+        verify.gke(verify.Request(Project.find(), "s", level="R4"), GKE)
+    assert google.made == []
     assert verify.run(verify.Request(Project.find(), "s"), folder=tmp_path) == 0
     (path,) = tmp_path.glob("ladder-study-*.json")
     document = json.loads(path.read_text())
@@ -87,12 +85,6 @@ def test_evidence_of_a_managed_cluster_begins_at_the_nodes_and_can_be_compared(
     told = json.loads(capsys.readouterr().out)
     assert told["type"] == {"a": "gke", "b": "gke"}
     assert told["isolation"]["a"].startswith("namespaces; Google runs the control plane")
-
-
-def test_a_rung_of_hosts_is_refused_of_a_managed_cluster(google: Cluster) -> None:
-    with pytest.raises(UsageError, match="5 to 9: its hosts are Google's"):
-        verify.gke(verify.Request(Project.find(), "s", level="R4"), GKE)
-    assert google.made == []
 
 
 @dataclass

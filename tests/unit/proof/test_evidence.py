@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpuclusters.proof import checks
 from gpuclusters.proof.checks import Check, Outcome
 from gpuclusters.proof.evidence import ISOLATION, PROOF, About, Evidence, faults, headline
 
@@ -30,12 +31,12 @@ def _isolation(outcomes: str) -> Evidence:
 
 
 def _proof(outcomes: str, level: str = "L1") -> Evidence:
-    checks = [
+    tried = [
         Check("L1", "n0", "multiplies", OUTCOMES[outcome], "260 | TFLOPS", {"tflops": 260.0})
         for outcome in outcomes
     ]
     nodes, images = {"n0": {"driver": "580.1"}}, {"matmul": "x@sha256:1"}
-    return Evidence(kind=PROOF, about=ABOUT, level=level, checks=checks, nodes=nodes, images=images)
+    return Evidence(kind=PROOF, about=ABOUT, level=level, checks=tried, nodes=nodes, images=images)
 
 
 @pytest.mark.parametrize("row", CASES["verdicts"], ids=lambda row: row["verdict"])
@@ -75,6 +76,14 @@ def test_a_proof_says_what_it_shows_of_which_nodes_and_images() -> None:
     assert faults(_proof("+", level="L4").document()) == [
         "does not show L4: no check of this level is in it"
     ]
+
+
+def test_checks_are_counted_by_level_and_what_did_not_pass_is_named() -> None:
+    evidence = _proof("+?")
+    assert evidence.counts() == evidence.counts("L1") == {"passed": 1, "failed": 0, "not-tried": 1}
+    assert set(evidence.counts("L2").values()) == {0}
+    assert checks.faults(evidence.checks) == ["L1 n0: multiplies: not-tried (260 | TFLOPS)"]
+    assert not checks.proven([])
 
 
 def test_evidence_of_one_kind_is_none_of_the_other() -> None:

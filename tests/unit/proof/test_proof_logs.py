@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from gpuclusters.proof import logs
-from gpuclusters.proof.checks import Check, Outcome, faults, proven
-from gpuclusters.proof.evidence import PROOF, About, Evidence
+from gpuclusters.proof.checks import Check, Outcome, proven
 from gpuclusters.proof.model import ProofNode
 from tests.unit.proof.proof_world import A100, HEAD, ROW, TAIL, diag, line, product
 
@@ -181,16 +180,3 @@ def test_lines_under_mpirun_are_read() -> None:
         for line in reduced([8589934592, 376.4, "0"]).splitlines()
     )
     assert outcomes(taken("collective", {"log": log})) == ["passed"]
-
-
-def test_checks_are_counted_and_what_did_not_pass_is_named() -> None:
-    checks = [
-        Check("L1", "n0", "multiplies", Outcome.PASSED, "fine"),
-        Check("L2", "n0", "diag", Outcome.NOT_TRIED, "skipped"),
-    ]
-    about = About(cluster="gpu", stack="dev", at="now", program="1", api_server="v1")
-    evidence = Evidence(kind=PROOF, about=about, checks=checks)
-    assert evidence.counts() == {"passed": 1, "failed": 0, "not-tried": 1}
-    assert evidence.counts("L1") == {"passed": 1, "failed": 0, "not-tried": 0}
-    assert faults(checks) == ["L2 n0: diag: not-tried (skipped)"]
-    assert not proven([])
