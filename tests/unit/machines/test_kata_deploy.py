@@ -2,15 +2,18 @@
 
 import tomllib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.boot.guest_profile import BootProfile, Guest
 from gpuclusters.core.model import merged
 from gpuclusters.kata import model as kata_model
 from gpuclusters.kata.model import DeploymentMode, Installation, Shim, ShimConfiguration
 
+CASES = yaml.safe_load((Path(__file__).parent / "kata_deploy.yaml").read_text())
 PROFILE = BootProfile.of(Guest(gpus=8, memory_gib=256, huge_pages=True, kernel=(6, 17)))
 
 
@@ -68,36 +71,17 @@ def test_a_shim_gets_the_snapshotter_that_its_images_need(
     assert given["shims"][shim.value]["containerd"] == {"snapshotter": mapping}
 
 
-@pytest.mark.parametrize(
-    ("given", "path", "nearest"),
-    [
-        ({"deployMode": "job"}, ("deployMode",), "deploymentMode"),
-        ({"nfd": {"enabled": True}}, ("nfd",), None),
-        ({"shims": {"qemu-nvida-gpu": {}}}, ("shims", "qemu-nvida-gpu"), "qemu-nvidia-gpu"),
-        ({"shims": {"fc": {"dropin": ""}}}, ("shims", "fc", "dropin"), "dropIn"),
-        ({"env": {"multiInstalSuffix": ""}}, ("env", "multiInstalSuffix"), "multiInstallSuffix"),
-        ({1: 2}, ("1",), None),
-    ],
-)
+@pytest.mark.parametrize(("given", "path", "nearest"), CASES["unknown"])
 def test_a_key_that_the_chart_does_not_read_is_told_with_those_that_it_does(
-    given: dict[object, object], path: tuple[str, ...], nearest: str | None
+    given: dict[str, Any], path: list[str], nearest: str | None
 ) -> None:
-    ((at, known),) = kata_model.unknown_keys(given)  # type: ignore[arg-type]
-    assert at == path
+    ((at, known),) = kata_model.unknown_keys(given)
+    assert [*at] == path
     assert nearest is None or nearest in known
 
 
 def test_values_that_the_chart_passes_on_have_keys_of_their_own() -> None:
-    assert not [
-        *kata_model.unknown_keys(
-            {
-                "affinity": {"nodeAffinity": {"x": 1}},
-                "podLabels": {"any": "thing"},
-                "resources": {"limits": {"cpu": "1"}},
-                "customRuntimes": {"runtimes": {"mine": {"baseConfig": "qemu"}}},
-            }
-        )
-    ]
+    assert not [*kata_model.unknown_keys(CASES["passed-on"])]
 
 
 def test_values_are_merged_as_helm_does() -> None:
