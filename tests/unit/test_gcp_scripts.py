@@ -9,28 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gpuclusters.gcp.cloud_init import PLACES
 from lab.tools import debian_packages
 from tests.fixtures.debian import libraries
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/gcp/scripts"
-NFTABLES = [
-    "nftables", "libnftables1", "libnftnl11", "libmnl0", "libjansson4", "libedit2", "libbsd0", "libmd0",
-]  # fmt: skip
 NODE = "home/ubuntu/.local/share/gpu-clusters/usernetes"
-FAKES = {
-    "curl": "cat $HERE/instance-id",
-    "modprobe": "echo modprobe $2 >>$HERE/log",
-    "getent": "echo ubuntu:x:1000:1000::/home/ubuntu:/bin/bash",
-    "id": "echo 1000",
-    "runuser": 'shift 3; exec "$@"',
-    "docker": 'echo docker "$@" >>$HERE/log; [ "$1 $2" != "volume ls" ] || echo certificates',
-    "systemctl": "echo systemctl $@ >>$HERE/log; [ ! -e $HERE/no-units ] || [ $1 != cat ]",
-    "nvidia-ctk": "echo nvidia-ctk $@ >>$HERE/log",
-    "cloud-init": "echo cloud-init $@ >>$HERE/log",
-    "sync": "true",
-}
+CASES = yaml.safe_load(Path(__file__).with_name("gcp_programs.yaml").read_text())
 
 
 @dataclass
@@ -70,7 +57,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made = Machine(tmp_path)
     (tmp_path / "bin").mkdir()
     (tmp_path / "instance-id").write_text("1234\n")
-    for name, body in FAKES.items():
+    for name, body in CASES["fakes"].items():
         program = tmp_path / "bin" / name
         program.write_text(f"#!/bin/sh\n{body}\n")
         program.chmod(0o755)
@@ -158,7 +145,7 @@ def test_the_guard_of_the_metadata_server_is_a_table_that_nft_takes() -> None:
     if allowed.returncode:
         pytest.skip(f"no network namespace of one's own here: {allowed.stderr.strip()}")
     rules = str(SCRIPTS / "gpu-clusters-metadata-guard.nft")
-    folder = debian_packages.unpacked("nftables", NFTABLES)
+    folder = debian_packages.unpacked("nftables", CASES["packages-of-nft"])
     nft = folder / "usr/sbin/nft"
     twice = f"{nft} -f {rules} && {nft} -f {rules}"
     done = subprocess.run(

@@ -118,19 +118,10 @@ def test_keys_of_a_kubeconfig_are_on_the_disk_for_a_moment_only(
         assert not list(files.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("changed", "problem"),
-    [
-        ({"current-context": "other"}, "other"),
-        ({"contexts": "none"}, "cannot use it"),
-        ({"users": [{"name": "study", "user": {"client-certificate-data": "QQ=="}}]}, "cannot"),
-        ({"clusters": [{"name": "study", "cluster": {"server": 1}}]}, "cannot use it"),
-        (
-            {"clusters": [{"name": "study", "cluster": {"insecure-skip-tls-verify": True}}]},
-            "anybody could answer",
-        ),
-    ],
-)
+UNUSABLE = yaml.safe_load(Path(__file__).with_name("unusable_kubeconfigs.yaml").read_text())
+
+
+@pytest.mark.parametrize(("changed", "problem"), UNUSABLE)
 def test_a_kubeconfig_that_cannot_be_used_is_refused(changed: dict[str, Any], problem: str) -> None:
     document = yaml.safe_load(kubeconfig.render("study", "203.0.113.5", ""))
     document["users"] = [{"name": "study", "user": {"token": TOKEN}}]

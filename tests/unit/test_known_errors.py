@@ -13,6 +13,7 @@ AREAS = sorted(path.stem for path in TABLES.glob("*.yaml"))
 
 SAID = yaml.safe_load(Path(__file__).with_name("known_errors.yaml").read_text())
 """What programs print, by code of the known error."""
+LOGS = yaml.safe_load(Path(__file__).with_name("known_errors_logs.yaml").read_text())
 
 
 @pytest.mark.parametrize(("code", "text"), [(c, t) for c, texts in SAID.items() for t in texts])
@@ -37,16 +38,7 @@ def test_codes_are_of_their_area_and_each_pattern_stands_once(area: str) -> None
 
 
 @pytest.mark.parametrize("area", AREAS)
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Successfully pulled image in 8.02s",
-        "epoch 802 loss 0.3",
-        "Back-off restarting failed container",
-        "Readiness probe failed: HTTP probe failed with statuscode: 503",
-        "all is well",
-    ],
-)
+@pytest.mark.parametrize("text", LOGS["of another kind"])
 def test_a_message_of_another_kind_is_left_alone(area: str, text: str) -> None:
     assert known_errors.explain(area, text) is None
     assert known_errors.advice(area, text) == ""
@@ -72,17 +64,6 @@ def test_the_newest_line_of_a_log_counts() -> None:
     assert found.code == "rke2.token-rejected"
 
 
-@pytest.mark.parametrize(
-    ("log", "asked", "words"),
-    [
-        ("#1 [internal]\nbind: taken\nmake: *** [up] Error 1\n", (), "bind: taken"),
-        ("level=info x\nlevel=error a\nlevel=info y\nlevel=fatal b\n", (), "level=fatal b"),
-        ("make: *** [up] Error 1", (), "make: *** [up] Error 1"),
-        ("", (), ""),
-        ("error 1\nerror 2\ninfo\nerror 3", (2,), "error 2 | error 3"),
-    ],
-)
-def test_last_words_are_those_that_say_what_failed(
-    log: str, asked: tuple[int, ...], words: str
-) -> None:
+@pytest.mark.parametrize(("log", "asked", "words"), LOGS["last words"])
+def test_last_words_are_those_that_say_what_failed(log: str, asked: list[int], words: str) -> None:
     assert known_errors.last_words(log, *asked) == words

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.compat.rke2_matrix import ModulesPolicy
 from gpuclusters.config import rke2_plan as plan
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_machines import (
@@ -31,6 +30,7 @@ from tests.unit.config.documents import base, patched
 
 OPERATOR = yaml.safe_load(Path(__file__).with_name("rke2_operator.yaml").read_text())
 SHARING = yaml.safe_load(Path(__file__).with_name("rke2_sharing.yaml").read_text())
+DRIVERS = yaml.safe_load(Path(__file__).with_name("rke2_drivers.yaml").read_text())
 BASE = base(ClusterType.RKE2)
 
 
@@ -40,11 +40,6 @@ def config(**changes: Any) -> Rke2Config:
     parsed = parse(patched(copy.deepcopy(BASE), patch))
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
     return parsed.section
-
-
-def pool(name: str, node: str, product: str = "a100-sxm4-80gb", count: int = 8, **more: Any) -> Any:
-    """A pool of one machine."""
-    return {"name": name, "nodes": [node], "gpu": {"product": product, "count": count}, **more}
 
 
 def test_machines_are_servers_and_the_pools_others() -> None:
@@ -57,23 +52,14 @@ def test_machines_are_servers_and_the_pools_others() -> None:
     assert [one.name for one in machines(config()) if one.role is Role.AGENT] == ["g1", "g2"]
 
 
-def test_old_gpus_get_proprietary_modules_and_the_last_branch_that_knows_them() -> None:
-    mixed = config(pools=[pool("new", "g1"), pool("old", "g2", "v100-sxm2-16gb", 4)])
-    drivers = [one.driver for one in machines(mixed) if one.driver is not None]
-    assert [one.version for one in drivers] == ["580.178.04", "580.178.04"]
-    assert [one.modules for one in drivers] == [ModulesPolicy.OPEN, ModulesPolicy.PROPRIETARY]
-    assert [one.nvswitch for one in drivers] == [True, False]
-    assert plan.proof_arguments(mixed, Level.L0)["driver"] == "580.178.04"
-
-
-def test_a_pool_may_have_a_driver_of_its_own() -> None:
-    apart = config(
-        pools=[pool("new", "g1"), pool("old", "g2", "v100-sxm2-16gb", 4, driver={"branch": 580})],
-        driver={"source": "host", "branch": 595},
-    )
-    versions = [one.driver.version for one in machines(apart) if one.driver is not None]
-    assert versions == ["595.91.07", "580.178.04"]
-    assert plan.proof_arguments(apart, Level.L0)["driver"] is None
+@pytest.mark.parametrize("case", DRIVERS.values(), ids=DRIVERS)
+def test_each_pool_has_a_driver_that_knows_its_gpus(case: dict[str, Any]) -> None:
+    made = config(**case["section"])
+    drivers = [one.driver for one in machines(made) if one.driver is not None]
+    assert [one.version for one in drivers] == case["versions"]
+    assert [one.modules for one in drivers] == case["modules"]
+    assert [one.nvswitch for one in drivers] == case["nvswitch"]
+    assert plan.proof_arguments(made, Level.L0)["driver"] == case["proof"]
 
 
 def test_containers_have_one_driver_and_hosts_none() -> None:

@@ -14,6 +14,7 @@ from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.gcp import machine_types
 from tests.unit.config.documents import base, patched
 
+CASES = yaml.safe_load(Path(__file__).with_name("usernetes_sections.yaml").read_text())
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/usernetes.md").read_text(encoding="utf-8")
 PRICES = yaml.safe_load((ROOT / "gpuclusters/compat/data/prices.yaml").read_text(encoding="utf-8"))
@@ -30,38 +31,13 @@ def assert_right(document: dict[str, Any]) -> None:
 
 
 def test_in_the_lab_name_machines_gpus_and_a_checksum_are_enough() -> None:
-    smallest = {
-        "version-overrides": {"usernetes-sha256": "a" * 64},
-        "name": "dev",
-        "hosts": {"source": "lab"},
-        "control-plane": {"host": "v1"},
-        "gpus": {"product": "v100-sxm2-16gb", "count": 4},
-    }
-    assert_right({"cluster-type": "usernetes", "usernetes": smallest})
+    assert_right({"cluster-type": "usernetes", "usernetes": CASES["smallest"]})
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
-    wrong = {
-        "account": "root",
-        "container-engine": "podman",
-        "driver": {"source": "host", "version": "595.91.07", "modules": "open"},
-        "proof": {"rung": 9},
-        "network": {"pod-subnet": "10.96.0.0/16"},
-        "workers": [{"host": "v2", "number": 1}, {"host": "v3"}, {"host": "v9", "number": 4}],
-    }
-    parsed = parse(patched(base(ClusterType.USERNETES), {"usernetes": wrong}))
+    parsed = parse(patched(base(ClusterType.USERNETES), {"usernetes": CASES["wrong"]}))
     assert isinstance(parsed, list)
-    assert [".".join(map(str, fault.path[1:])) for fault in parsed] == [
-        "workers.0.number",
-        "workers.1.number",
-        "workers.2.host",
-        "account",
-        "container-engine",
-        "driver.version",
-        "driver.modules",
-        "proof.training",
-        "network.service-subnet",
-    ]
+    assert [".".join(map(str, fault.path[1:])) for fault in parsed] == CASES["faults"]
 
 
 def test_the_page_has_every_version_of_the_sets() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan, Ports, colli
 from tests.fixtures.made_up import host_key
 from tests.unit.config.documents import base, google
 
+CASES = yaml.safe_load(Path(__file__).with_name("usernetes_planned.yaml").read_text())
 BASE = base(ClusterType.USERNETES)
 
 _slow = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -85,34 +88,28 @@ def test_every_cluster_of_this_shape_is_right_and_can_be_planned(
     assert plan.api(config).through == (through or "tunnel")
 
 
-def test_a_driver_of_ours_is_proprietary_for_volta_and_open_from_turing_on() -> None:
-    volta = plan.driver(section())
-    assert volta is not None
-    assert (volta.version, volta.modules) == ("580.178.04", "proprietary")
-    assert (volta.packages, volta.reboot) == ("distribution", "allow")
-    turing = plan.driver(
-        section(
-            gpus={"product": "t4", "count": 1},
-            driver={"source": "host", "packages": "nvidia", "reboot": "refuse"},
-        )
-    )
-    assert turing is not None
-    assert (turing.modules, turing.packages, turing.reboot) == ("open", "nvidia", "refuse")
-    assert plan.driver(section(driver={"source": "installed"})) is None
-    installed = section(driver={"source": "installed", "version": "535.309.01"})
-    assert plan.versions(installed).driver == "535.309.01"
+@pytest.mark.parametrize("case", CASES["planned"].values(), ids=CASES["planned"])
+def test_what_follows_from_a_section(case: dict[str, Any]) -> None:
+    of = section(**case["section"])
+    parts = {
+        "driver": plan.driver(of),
+        "versions": plan.versions(of),
+        "network": plan.network(of),
+        "api": plan.api(of),
+        "training": plan.arguments(of, CheckLevel.TRAINING)["training"],
+    }
+    for name, told in case["told"].items():
+        part = parts[name]
+        if told is None:
+            assert part is None
+            continue
+        assert part is not None
+        found = part if isinstance(part, dict) else part.model_dump(mode="json")
+        assert {key: found[key] for key in told} == told
 
 
 def test_overrides_are_laid_over_the_set_and_a_tag_forgets_what_was_read_about_another() -> None:
-    stated = {
-        "usernetes": "gen2-v20251218.0",
-        "usernetes-sha256": "c" * 64,
-        "usernetes-url": "https://mirror.example.com/usernetes.tar.gz",
-        "kubernetes": "v1.35.0",
-        "node-image": f"docker.io/kindest/node:v1.35.0@sha256:{'d' * 64}",
-        "docker": "29.8.0",
-    }
-    found = plan.versions(section(version_overrides=stated))
+    found = plan.versions(section(version_overrides=CASES["overrides"]))
     assert (found.name, found.generation, found.docker) == ("current", 2, "29.8.0")
     assert found.archive_url == "https://mirror.example.com/usernetes.tar.gz"
     assert found.container_toolkit == usernetes_versions.version_set("current").container_toolkit
@@ -135,31 +132,12 @@ def test_the_firewall_follows_the_ports() -> None:
     assert icmp == firewall_rules.ICMP
 
 
-def test_the_api_is_reached_as_it_says_and_the_labs_on_this_computer() -> None:
-    assert plan.api(section()) == ApiAccess(through="tunnel", local_port=16443)
+def test_the_api_of_the_lab_is_on_this_computer() -> None:
     assert plan.api(section(hosts={"source": "lab"})) == ApiAccess(through="loopback")
-    tunnel = section(api={"through": "tunnel", "local-port": 7000})
-    assert plan.api(tunnel) == ApiAccess(through="tunnel", local_port=7000)
-    address = {"through": "address", "address": "api.example.com"}
-    assert plan.api(section(api=address)) == ApiAccess(**address)
 
 
 def _asked(**changes: Any) -> Any:
     return plan.arguments(section(**changes), CheckLevel.TRAINING)
-
-
-def test_a_training_is_one_pod_for_each_node_that_takes_pods() -> None:
-    data = {"source": "volume", "claim": "mnist"}
-    proof = {"rung": 9, "training": {"image": IMAGE, "data": data}}
-    whole = _asked(proof=proof)["training"]
-    assert (whole["pods"], whole["gpus_per_pod"], whole["accuracy_floor_percent"]) == (3, 4, 70)
-    assert whole["data"] == {**data, "path": "/data"}
-    without = _asked(proof=proof, schedule_on_control_plane=False)["training"]
-    assert without["pods"] == 2
-    stated = {"image": IMAGE, "pods": 6, "gpus-per-pod": 2}
-    halves = _asked(proof={"rung": 9, "training": stated})["training"]
-    assert (halves["pods"], halves["gpus_per_pod"], halves["data"]["source"]) == (6, 2, "baked")
-    assert _asked()["training"] is None
 
 
 def test_the_proof_knows_which_nodes_take_pods_and_where_its_images_are() -> None:
