@@ -18,37 +18,11 @@ from tests.fixtures.promql import PromqlError, parse
 
 PAGE = Path(__file__).parents[3] / "docs" / "rke2-metrics.md"
 FILES = sorted(grafana.DASHBOARDS.glob("rke2-*.json"))
-# What the operator exports (controllers/operator_metrics.go of NVIDIA/gpu-operator), and what we ask of
-# kube-state-metrics, which both monitoring charts install.
-_SCRAPED = frozenset({"namespace", "pod", "job", "instance", "service", "endpoint", "container"})
-OPERATOR_METRICS = {
-    f"gpu_operator_{name}": _SCRAPED
-    for name in (
-        "gpu_nodes_total",
-        "reconciliation_status",
-        "reconciliation_total",
-        "reconciliation_failed_total",
-        "reconciliation_has_nfd_labels",
-        "reconciliation_last_success_ts_seconds",
-    )
-}
-_RESOURCE = frozenset({"node", "resource", "unit"})
-KUBE_STATE_METRICS = {
-    "kube_node_status_allocatable": _RESOURCE,
-    "kube_node_status_capacity": _RESOURCE,
-    "kube_pod_container_resource_requests": _RESOURCE | {"namespace", "pod", "container"},
-    "kube_pod_status_phase": frozenset({"namespace", "pod", "phase"}),
-}
+EXPORTED = yaml.safe_load(Path(__file__).with_name("exported.yaml").read_text())
 # The exporter from here on calls 23 fields otherwise, counts 11 in other units and renames the driver's
 # label. No operator of the table brings it; alerts and dashboards have to follow before one does.
 RENAMED = (4, 9)
-# Labels of every series; the last two of MIG instances only. `Hostname` is left out on purpose: releases
-# after 4.8.2 call it `hostname`. Then which pod uses the GPU, as Prometheus renames it where labels are not
-# honored, and what it puts on every series of a ServiceMonitor.
-_OF_THE_EXPORTER = """
-gpu UUID pci_bus_id device modelName GPU_I_ID GPU_I_PROFILE exported_namespace exported_pod exported_container
-"""
-COMMON = _SCRAPED | {"node", *_OF_THE_EXPORTER.split()}
+COMMON = frozenset(EXPORTED["scraped"] + EXPORTED["of-the-exporter"])
 
 
 def exported(*lists: counters.Counters) -> dict[str, frozenset[str]]:
@@ -61,8 +35,8 @@ def exported(*lists: counters.Counters) -> dict[str, frozenset[str]]:
 ALERTS = {alert.name: alert for group in alerts.alerts().values() for alert in group}
 SERIES = {
     **exported(counters.table().default, counters.table().extra),
-    **OPERATOR_METRICS,
-    **KUBE_STATE_METRICS,
+    **{f"gpu_operator_{name}": set(EXPORTED["scraped"]) for name in EXPORTED["of-the-operator"]},
+    **{name: set(labels) for name, labels in EXPORTED["kube-state-metrics"].items()},
     alerts.EXPECTED: frozenset({"node", "resource"}),
 }
 EXPRESSIONS = {name: alert.expr for name, alert in ALERTS.items()} | {
@@ -140,20 +114,12 @@ def test_codes_of_applications_page_nobody() -> None:
     found = re.search(r'xid=~"([\d|]+)"', paging)
     assert found
     pages = {int(number) for number in found[1].split("|")}
-    # NVIDIA, "Analyzing Xid Errors with the Xid Catalog": immediate action RESET_GPU or RESTART_BM, and the
-    # workflows of 48, of NVLink to 4 (74) and of NVLink 5 (144 to 150).
-    assert pages == {
-        *(46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143),
-        *(144, 145, 146, 147, 148, 149, 150, 155, 156, 158),
-    }
-    # There: IGNORE or RESTART_APP, and 45, which follows another.
+    assert pages == set(EXPORTED["xids"]["pages"])
     quiet = {n for n, (leads_to, _) in alerts.xids().items() if leads_to is Urgency.IGNORE}
-    assert {13, 31, 43, 45, 63, 68} <= quiet
+    assert set(EXPORTED["xids"]["quiet"]) <= quiet
     assert not quiet & pages
-    # "Xid 154: GPU recovery action changed" says of itself what to do; 94 ended one application alone.
-    assert {94, 154} <= {
-        n for n, (leads_to, _) in alerts.xids().items() if leads_to is Urgency.LOOK
-    }
+    looks = {n for n, (leads_to, _) in alerts.xids().items() if leads_to is Urgency.LOOK}
+    assert set(EXPORTED["xids"]["looks"]) <= looks
 
 
 def test_the_names_of_counters_are_those_of_every_operators_exporter() -> None:

@@ -160,13 +160,12 @@ def test_pods_are_ended_when_that_was_said() -> None:
     assert [p["metadata"]["name"] for p in cluster.pods] == ["cpu"]
 
 
-def labels_otherwise(cluster: Cluster, looks: int) -> None:
-    cluster.labels["nvidia.com/mig.config"] = "all-balanced"
+def relabels(layout: str, *pods: Any) -> Callable[[Cluster, int], None]:
+    def manager(cluster: Cluster, looks: int) -> None:
+        cluster.labels["nvidia.com/mig.config"] = layout
+        cluster.pods = [*pods]
 
-
-def labels_first_and_a_pod_starts(cluster: Cluster, looks: int) -> None:
-    cluster.labels["nvidia.com/mig.config"] = "all-disabled"
-    cluster.pods = [pod("team", "train")]
+    return manager
 
 
 @pytest.mark.parametrize(
@@ -175,12 +174,12 @@ def labels_first_and_a_pod_starts(cluster: Cluster, looks: int) -> None:
         (Cluster(manager=fails), r"could not make layout .*logs -l app=nvidia-mig-manager"),
         (Cluster(), "state unset, offers 8 nvidia.com/gpu, expected 56"),
         (
-            Cluster(manager=labels_otherwise),
+            Cluster(manager=relabels("all-balanced")),
             "somebody else changed its layout to 'all-balanced'",
         ),
         # The operator's first label after ours: the pod is not killed.
         (
-            Cluster(manager=labels_first_and_a_pod_starts),
+            Cluster(manager=relabels("all-disabled", pod("team", "train"))),
             r"would be killed \(team/train\)",
         ),
         (Cluster(gone=True), "no such node"),
