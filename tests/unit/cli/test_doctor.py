@@ -90,17 +90,19 @@ def test_every_fault_of_the_configuration_is_a_finding(project: Project) -> None
     path.write_text(
         path.read_text().replace("[4, 2, 1, 1]", "[4, 3, 1]").replace("gpus: 8", "gpus: 0")
     )
-    config, found = doctor_stack.configuration(project, "dev")
+    config, faults = doctor_stack.configuration(project, "dev")
     assert config is None
-    assert len(found) >= 2
-    assert all(d.level is Level.FAILURE and d.fix for d in found)
-    assert any("caas.partition-layout" in d.text for d in found)
-
-
-def test_a_stack_that_does_not_exist_is_said_with_those_that_do(project: Project) -> None:
+    assert len(faults) >= 2
+    assert all(d.level is Level.FAILURE and d.fix for d in faults)
+    assert any("caas.partition-layout" in d.text for d in faults)
+    # So is a stack that does not exist, and a placeholder of an example.
     _, (found,) = doctor_stack.configuration(project, "prod")
     assert found.level is Level.FAILURE
     assert "known: dev, " in found.text
+    _, example = doctor_stack.configuration(Project.find(ROOT), "hgx-h100")
+    (failed,) = [one for one in example if one.level is Level.FAILURE]
+    assert failed.id == "config.placeholder"
+    assert "hosts.machines[0].host-key" in failed.text
 
 
 def test_a_backend_is_looked_for_and_nothing_made_by_looking(project: Project) -> None:
@@ -168,13 +170,6 @@ def test_every_secret_that_up_would_miss_or_could_not_use_is_a_failure(
         assert not [secret for secret in secrets.values() if len(secret) > 1 and secret in one.text]
     sealed = doctor_stack.StackSecrets(readable=False)
     assert not list(doctor_stack.unfit(stack_of(project), config, sealed))
-
-
-def test_placeholders_of_an_example_are_a_failure_that_names_some() -> None:
-    _, found = doctor_stack.configuration(Project.find(ROOT), "hgx-h100")
-    (failed,) = [one for one in found if one.level is Level.FAILURE]
-    assert failed.id == "config.placeholder"
-    assert "hosts.machines[0].host-key" in failed.text
 
 
 @pytest.mark.parametrize(("own", "level"), [(True, Level.OK), (False, Level.FAILURE)])

@@ -29,7 +29,13 @@ def program(path: Path) -> Path:
     return path
 
 
-def test_pulumi_on_path_wins_then_its_release_in_the_cache(env: dict[str, str]) -> None:
+def test_pulumi_on_path_wins_then_its_release_in_the_cache_then_the_embedded_engine(
+    env: dict[str, str],
+) -> None:
+    chosen = engine.choose({**env, "GPU_CLUSTERS_OFFLINE": "1"})
+    assert chosen.kind is engine.Kind.EMBEDDED
+    assert "no 'pulumi' on PATH" in chosen.line
+    assert "stand-ins" in chosen.line
     folder = Path(env["XDG_CACHE_HOME"]) / "gpu-clusters" / f"pulumi-{version('pulumi')}"
     cached = program(folder / "pulumi")
     assert engine.choose(env).command == (str(cached),)
@@ -38,13 +44,6 @@ def test_pulumi_on_path_wins_then_its_release_in_the_cache(env: dict[str, str]) 
     assert (chosen.kind, chosen.command) == (engine.Kind.PULUMI, (str(installed),))
     asked_for = engine.choose({**env, "GPU_CLUSTERS_ENGINE": "embedded"})
     assert asked_for.kind is engine.Kind.EMBEDDED
-
-
-def test_without_pulumi_the_embedded_engine_runs_and_says_why(env: dict[str, str]) -> None:
-    chosen = engine.choose({**env, "GPU_CLUSTERS_OFFLINE": "1"})
-    assert chosen.kind is engine.Kind.EMBEDDED
-    assert "no 'pulumi' on PATH" in chosen.line
-    assert "stand-ins" in chosen.line
 
 
 @pytest.mark.parametrize(

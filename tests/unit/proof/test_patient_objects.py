@@ -33,12 +33,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return script
 
 
-def cluster() -> PatientObjects:
-    return PatientObjects.__new__(PatientObjects)
-
-
 def test_an_api_server_that_was_there_is_waited_for_but_not_for_ever(answers: list[Any]) -> None:
-    jobs = cluster()
+    jobs = PatientObjects.__new__(PatientObjects)
     answers += [{"items": []}, AWAY, AWAY, {"items": [{"metadata": {"name": "j"}}]}]
     assert jobs.list(JOB, "n") == []
     assert [one["metadata"]["name"] for one in jobs.list(JOB, "n")] == ["j"]
@@ -52,12 +48,12 @@ def test_an_api_server_that_was_there_is_waited_for_but_not_for_ever(answers: li
 def test_one_that_never_answered_is_a_mistake_and_said_at_once(answers: list[Any]) -> None:
     answers += [AWAY, {"items": []}]
     with pytest.raises(UnreachableError):
-        cluster().list(JOB, "n")
+        PatientObjects.__new__(PatientObjects).list(JOB, "n")
     assert len(answers) == 1
 
 
 def test_what_changes_something_is_not_done_twice(answers: list[Any]) -> None:
-    jobs = cluster()
+    jobs = PatientObjects.__new__(PatientObjects)
     answers += [{"items": []}, AWAY, {}]
     jobs.list(JOB, "n")
     with pytest.raises(UnreachableError):

@@ -98,6 +98,8 @@ def run(*paths: Path, **options: Any) -> int:
 def test_the_command_reads_folders_and_files_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert run(tmp_path) == 1
+    assert "no evidence of a training was found" in capsys.readouterr().out
     folder = tmp_path / "evidence"
     verify.keep(evidence(), folder)
     verify.keep(evidence(nodes=3, seconds=4, simulated=1), folder)
@@ -115,13 +117,6 @@ def test_the_command_reads_folders_and_files_and_draws(
     shown = capsys.readouterr().out
     assert "2m11" in shown
     assert "measured by others" in shown
-
-
-def test_without_a_training_the_table_is_that_of_others_and_the_exit_code_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(tmp_path) == 1
-    assert "no evidence of a training was found" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
