@@ -216,18 +216,7 @@ def pairs(tmp_path: Path) -> list[tuple[str, str]]:
     return [Authority(tmp_path).pair(["api.corp.test"]) for _ in range(2)]
 
 
-@pytest.mark.parametrize(
-    ("key", "wrong"),
-    [
-        (None, "is missing, while caas.api.exposure.certificate.source is given (got nothing)"),
-        ("of another", "is not the key of the certificate in caas.api.exposure.certificate.chain"),
-        (
-            "-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----\n",
-            "is not a private key in PEM without a passphrase",
-        ),
-        ("hunter2", "is not the text of a private key in PEM"),
-    ],
-)
+@pytest.mark.parametrize(("key", "wrong"), GIVEN["keys-of-certificates"])
 def test_a_given_certificate_has_its_key(
     tmp_path: Path, pairs: list[tuple[str, str]], key: str | None, wrong: str
 ) -> None:

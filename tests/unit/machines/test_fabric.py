@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,23 +20,15 @@ from gpuclusters.fabric.table import (
     table_of,
 )
 
+CASES = yaml.safe_load((Path(__file__).parent / "fabric_layouts.yaml").read_text())
 
-@pytest.mark.parametrize(
-    ("layout", "ids"),
-    [
-        ([8], [0]),
-        ([4, 4], [1, 2]),
-        ([2, 2, 2, 2], [3, 4, 5, 6]),
-        ([1] * 8, [7, 8, 9, 10, 11, 12, 13, 14]),
-        ([4, 2, 1, 1], [1, 5, 12, 14]),
-        ([1, 1, 2, 4], [1, 5, 12, 14]),
-    ],
-)
+
+@pytest.mark.parametrize(("layout", "ids"), CASES["cut"])
 def test_a_layout_is_cut_the_same_way_every_time(layout: list[int], ids: list[int]) -> None:
     assert [p.id for p in plan_layout(TABLES[Baseboard.HGX_H100], layout)] == ids
 
 
-@pytest.mark.parametrize("layout", [[], [4], [8, 1], [3, 5], [4, 4, 4]])
+@pytest.mark.parametrize("layout", CASES["refused"])
 def test_a_layout_that_does_not_use_each_gpu_once_is_refused(layout: list[int]) -> None:
     with pytest.raises(LayoutError):
         plan_layout(TABLES[Baseboard.HGX_H100], layout)

@@ -95,18 +95,11 @@ def test_a_node_with_servers_to_ask_is_drained_instead() -> None:
     assert "in use by processes 7 train.py" in blocking(wanted, there, drained=True)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"version": None},
-        {"version": "580"},
-        {"source": "operator"},
-        {"gpus": 0},
-        {"control": [CONNECTION], "node_name": "gpu-1"},
-        {"control": [{**CONNECTION, "host": "server-1"}]},
-    ],
-)
+@pytest.mark.parametrize("changes", CASES["senseless"])
 def test_inputs_that_make_no_sense_are_refused(changes: dict[str, Any]) -> None:
+    machines = {"SELF": CONNECTION, "OTHER": {**CONNECTION, "host": "server-1"}}
+    if "control" in changes:
+        changes = {**changes, "control": [machines[one] for one in changes["control"]]}
     with pytest.raises(ValidationError):
         inputs(**changes)
 
@@ -151,9 +144,7 @@ def test_packages_by_operating_system(
     assert set(brought.names[1:]) <= set(brought.held)
 
 
-@pytest.mark.parametrize(
-    ("release", "stream"), [("8.10", "580-open"), ("9.6", "580-open"), ("10.1", "")]
-)
+@pytest.mark.parametrize(("release", "stream"), CASES["streams"])
 def test_the_rhel_family_has_streams_up_to_its_ninth_release(release: str, stream: str) -> None:
     there = live(family="rhel", system="rhel", release=release)
     brought = packages(inputs(packages="nvidia"), there)
