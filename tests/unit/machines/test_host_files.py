@@ -1,8 +1,10 @@
 """Files and CDI specs on a host: how they differ, and what is never overwritten."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.cdi import decide as cdi
 from gpuclusters.cdi.decide import LiveCdi
@@ -13,6 +15,7 @@ from gpuclusters.host.model import HostFileSpec, LiveFile, PciFunction, check_pa
 from tests.fixtures.made_up import CONNECTION
 from tests.unit.machines import test_cdi
 
+CASES = yaml.safe_load((Path(__file__).parent / "host_files.yaml").read_text())
 PATH, CDI_PATH, GPU = "/etc/x.conf", "/etc/cdi/pgpu.json", "0000:0f:00.0"
 FOUND = {GPU: PciFunction(GPU, present=True, iommu_group="27", driver="vfio-pci")}
 
@@ -31,20 +34,11 @@ def spec(**changes: Any) -> CdiSpecInputs:
     return test_cdi.spec(("1", GPU), **changes)
 
 
-@pytest.mark.parametrize(
-    ("there", "written", "code", "level"),
-    [
-        (None, False, "host.file-missing", Level.REPAIR),
-        (live("a\ntheirs\n"), False, "host.file-foreign", Level.BLOCK),
-        (live("a\ntheirs\n"), True, "host.file-changed", Level.REPAIR),
-        (live("a\nb\n", mode="0600"), False, "host.file-mode", Level.REPAIR),
-        (live("a\nb\n", owner="daemon:daemon"), False, "host.file-mode", Level.REPAIR),
-    ],
-)
+@pytest.mark.parametrize(("there", "written", "code", "level"), CASES["file"])
 def test_a_file_that_we_did_not_write_is_never_overwritten(
-    there: LiveFile | None, written: bool, code: str, level: Level
+    there: dict[str, Any] | None, written: bool, code: str, level: str
 ) -> None:
-    (one,) = findings(file(), there, written=written)
+    (one,) = findings(file(), there and live(**there), written=written)
     assert (one.code, one.level, one.path) == (code, level, (PATH,))
     assert "theirs" not in str(one), "the content may be secret"
     assert [*findings(file(), live("a\nb\n"), written=False)] == []
@@ -58,21 +52,15 @@ def test_where_a_file_begins_to_differ_is_told() -> None:
 GOOD = cdi.render(spec(), FOUND)
 
 
-@pytest.mark.parametrize(
-    ("there", "written", "code", "level"),
-    [
-        (None, True, "cdi.missing", Level.REPAIR),
-        (live("{}"), False, "cdi.file-foreign", Level.BLOCK),
-        (live("{}"), True, "cdi.file-replaced", Level.REPAIR),
-        (live(GOOD.replace('"1"', '"2"')), False, "cdi.devices-changed", Level.REPAIR),
-        (live(GOOD.replace("vfio/27", "vfio/28")), True, "cdi.nodes-changed", Level.REPAIR),
-        (live(GOOD, mode="0600"), True, "cdi.mode", Level.REPAIR),
-    ],
-)
+@pytest.mark.parametrize(("there", "written", "code", "level"), CASES["cdi"])
 def test_a_cdi_file_is_ours_by_its_mark(
-    there: LiveFile | None, written: bool, code: str, level: Level
+    there: dict[str, Any] | None, written: bool, code: str, level: str
 ) -> None:
-    (one,) = cdi.findings(spec(), LiveCdi(there, {}, FOUND), written=written)
+    found = None
+    if there is not None:
+        text = there.get("text", GOOD).replace(*there.get("replaced", ("", "")))
+        found = live(text, mode=there.get("mode", "0644"))
+    (one,) = cdi.findings(spec(), LiveCdi(found, {}, FOUND), written=written)
     assert (one.code, one.level, one.path) == (code, level, (CDI_PATH,))
     assert [*cdi.findings(spec(), LiveCdi(live(GOOD), {}, FOUND), written=written)] == []
 
@@ -100,18 +88,12 @@ def test_a_path_that_is_not_where_it_says_is_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("mode", "rw-r--r--"),
-        ("mode", "0888"),
-        ("owner", "0:0"),
-        ("owner", "root"),
-        ("content", "a\0b"),
-        ("content", "x" * (512 * 1024 + 1)),
-    ],
+    ("name", "value", "words"),
+    [*CASES["inputs"], ("content", "x" * (512 * 1024 + 1), "content")],
+    ids=lambda text: repr(text)[:30],
 )
-def test_inputs_of_a_file_that_cannot_work_are_refused(name: str, value: str) -> None:
-    with pytest.raises(ValueError, match=name if name != "owner" else "user and group"):
+def test_inputs_of_a_file_that_cannot_work_are_refused(name: str, value: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         file(**{name: value})
 
 

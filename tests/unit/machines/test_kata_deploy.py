@@ -50,25 +50,13 @@ def test_our_shim_and_no_other_is_installed() -> None:
     assert values()["snapshotter"] == {"setup": []}
 
 
-@pytest.mark.parametrize(
-    ("shim", "snapshotter", "setup", "mapping"),
-    [
-        # The chart's own values.yaml (4.1.0): nydus for -snp and -tdx, none for the others.
-        (Shim.GO, None, {"setup": []}, ""),
-        (Shim.GO_SNP, None, {"setup": ["nydus"]}, "nydus"),
-        (Shim.RUST_TDX, None, {"setup": ["nydus"]}, "nydus"),
-        (Shim.GO, "overlayfs", {"setup": []}, ""),
-        # "the only layout the Go runtime can consume", its comment on erofsMergeMode says.
-        (Shim.GO, "erofs", {"setup": ["erofs"], "erofsMergeMode": "unmerged"}, "erofs"),
-        (Shim.RUST_SNP, "erofs", {"setup": ["erofs"]}, "erofs"),
-    ],
-)
+@pytest.mark.parametrize(("shim", "snapshotter", "setup", "mapping"), CASES["snapshotters"])
 def test_a_shim_gets_the_snapshotter_that_its_images_need(
-    shim: Shim, snapshotter: str | None, setup: dict[str, object], mapping: str
+    shim: str, snapshotter: str | None, setup: dict[str, object], mapping: str
 ) -> None:
-    given = values(shim, snapshotter=snapshotter)
+    given = values(Shim[shim], snapshotter=snapshotter)
     assert given["snapshotter"] == setup
-    assert given["shims"][shim.value]["containerd"] == {"snapshotter": mapping}
+    assert given["shims"][Shim[shim].value]["containerd"] == {"snapshotter": mapping}
 
 
 @pytest.mark.parametrize(("given", "path", "nearest"), CASES["unknown"])
@@ -133,23 +121,16 @@ def test_a_kubelet_that_lives_elsewhere_is_found_there() -> None:
     assert runtime["pod_resource_api_sock"] == "/data/kubelet/pod-resources/kubelet.sock"
 
 
-READY, DEPLOY = "nvidia.com/cc.ready.state", "kata-deploy.katacontainers.io"
+DEPLOY = "kata-deploy.katacontainers.io"
 RUNTIME = {"katacontainers.io/kata-runtime": "true"}
 
 
-@pytest.mark.parametrize(
-    ("shim", "selector"),
-    [
-        (Shim.GO, {READY: "false"}),
-        (Shim.RUST_SNP, {READY: "true", "amd.feature.node.kubernetes.io/snp": "true"}),
-        (Shim.GO_TDX, {READY: "true", "intel.feature.node.kubernetes.io/tdx": "true"}),
-    ],
-)
-def test_runtime_classes_are_placed_as_the_chart_does(shim: Shim, selector: dict[str, str]) -> None:
-    assert shim.node_selector == selector
+@pytest.mark.parametrize(("shim", "selector"), CASES["selectors"])
+def test_runtime_classes_are_placed_as_the_chart_does(shim: str, selector: dict[str, str]) -> None:
+    assert Shim[shim].node_selector == selector
     for suffix in ("", "b"):
         installed = selector | RUNTIME | {f"{DEPLOY}/{suffix or 'default'}": "true"}
-        assert Installation(DeploymentMode.DAEMONSET, suffix).node_selector(shim) == installed
+        assert Installation(DeploymentMode.DAEMONSET, suffix).node_selector(Shim[shim]) == installed
 
 
 def test_everything_of_a_second_installation_has_its_suffix() -> None:
