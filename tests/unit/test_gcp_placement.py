@@ -3,33 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.core.finding import Refused as RefusedError
 from gpuclusters.gcp import placement
 from gpuclusters.gcp.model import ApiError, GcpMachineInputs, Instance
 from tests.fixtures.waiting import Waiting
 
+MACHINE = yaml.safe_load(Path(__file__).with_name("gcp_machine.yaml").read_text())
 ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
 
 
 def machine(**changes: Any) -> GcpMachineInputs:
-    given = {
-        "project": "p",
-        "zones": ZONES,
-        "name": "gpu-1",
-        "owner": "o",
-        "machine_type": "n1-standard-8",
-        "gpus": 1,
-        "disk": {"image": "i", "size_gib": 256},
-        "subnetwork": "s",
-        "service_account": "a",
-        "user_data": "u",
-        "create_timeout_seconds": 60,
-    }
-    return GcpMachineInputs.model_validate(given | changes)
+    return GcpMachineInputs.model_validate({**MACHINE, "zones": ZONES, **changes})
 
 
 def instance(zone: str, status: str) -> Instance:
