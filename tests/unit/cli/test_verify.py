@@ -67,16 +67,11 @@ def test_what_is_to_be_proven_follows_from_the_configuration() -> None:
         verify.rke2_inputs(config(pools=[]), "kubeconfig", Level.L0)
 
 
-@pytest.mark.parametrize(
-    ("level", "said"),
-    [
-        ("L9", "--level must be one of L0, L1"),
-        ("L2", "needs tests that the configuration does not"),
-    ],
-)
-def test_a_level_that_is_not_described_is_refused(level: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        verify.rke2_level(config(), level)
+def test_a_level_that_is_not_described_is_refused() -> None:
+    with pytest.raises(UsageError, match="--level must be one of L0, L1"):
+        verify.rke2_level(config(), "L9")
+    with pytest.raises(UsageError, match="needs tests that the configuration does not"):
+        verify.rke2_level(config(), "L2")
     assert verify.rke2_level(config(), "l0") is Level.L0
     assert verify.rke2_level(config(), None) is Level.L1
 

@@ -67,16 +67,6 @@ def spoiled(fault: dict[str, Any], **kind: Any) -> LadderCluster:
     return made
 
 
-def printed(sections: dict[str, Any]) -> str:
-    """By a host with these sections."""
-    return host(
-        **{
-            name: info(**text) if isinstance(text, dict) else text
-            for name, text in sections.items()
-        }
-    )
-
-
 def named(fault: dict[str, Any]) -> str:
     return f"R{fault['rung']} {fault['says']}"
 
@@ -111,7 +101,9 @@ def test_all_nine_rungs_hold_and_nothing_stays_behind() -> None:
 @pytest.mark.parametrize("fault", FAULTS["usernetes"], ids=named)
 def test_every_fault_fails_at_its_rung_and_ends_the_climb(fault: dict[str, Any]) -> None:
     rung, made = fault["rung"], spoiled(fault)
-    checks = whole(printed(fault.get("host", {})), made)
+    sections = fault.get("host", {}).items()
+    said = {name: info(**text) if isinstance(text, dict) else text for name, text in sections}
+    checks = whole(host(**said), made)
     wrong = [check for check in checks if check.outcome is Outcome.FAILED]
     assert {check.level for check in wrong} == {f"R{rung}"}, wrong
     assert fault["says"] in "\n".join(proof.faults(wrong))
