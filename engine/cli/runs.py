@@ -43,9 +43,10 @@ def stoppable(notice: Callable[[str], None]) -> Iterator[Cancellation]:
     wake.setblocking(False)  # noqa: FBT003
 
     def listen() -> None:
-        while wakes.recv(1):
-            # A listener may wait for what a second request breaks off.
-            threading.Thread(target=ask, args=(next(texts, ""),), daemon=True).start()
+        with wakes:
+            while wakes.recv(1):
+                # A listener may wait for what a second request breaks off.
+                threading.Thread(target=ask, args=(next(texts, ""),), daemon=True).start()
 
     def ask(text: str) -> None:
         if text:

@@ -9,15 +9,10 @@ from typing import Any
 from gpuclusters.drift import report as reporting
 from gpuclusters.drift.engine import View, read
 from gpuclusters.drift.report import Finding, Looked, Report, Unseen
+from tests.fixtures import made_up
 
 DYNAMIC = "gpu-clusters:gpu:"
-CONNECTION = {
-    "host": "hgx-01",
-    "address": "192.0.2.1",
-    "port": 22.0,
-    "user": "operator",
-    "host_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICqqD7r6H5+Oo62J4rRbVmL8jTsPkFY/ScTStKofbzC+",
-}
+CONNECTION = {**made_up.CONNECTION, "port": 22.0, "user": "operator"}
 
 
 def urn(type_: str, name: str) -> str:
