@@ -11,18 +11,17 @@ import os
 import secrets
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from caas.cluster import Cluster, ConflictError
+from caas.cluster import ConflictError
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.tenancy.objects import POD
 from tests.caas.fakehost import GOLDEN, FakeHosts
-from tests.caas.leasekit import LeaseLab, Nodes, define, settings_of
+from tests.caas.leasekit import LeaseLab, Nodes, running, settings_of
 from tests.fixtures.control_plane import KubeCluster
 
 HOSTS = 100
@@ -35,22 +34,6 @@ ENOUGH_FOR_P99 = 100
 CONFIG = ObjectKind("", "v1", "configmaps", "ConfigMap", namespaced=True)
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
-
-
-@asynccontextmanager
-async def fake_lab(
-    kube_api: KubeCluster, namespace: str, machines: FakeHosts, names: list[str]
-) -> AsyncIterator[LeaseLab]:
-    """A controller of machines in this process, on a real API server."""
-    async with Cluster(kube_api.kubeconfig) as cluster:
-        await define(cluster)
-        settings = settings_of([(name, None) for name in names], golden=GOLDEN)
-        lab = LeaseLab(cluster, settings, namespace, machines, Nodes(names))
-        try:
-            await lab.start()
-            yield lab
-        finally:
-            await lab.clean()
 
 
 class World:
@@ -182,8 +165,9 @@ def test_grant_and_return_at_800_gpus(
         machines = FakeHosts(seconds=EFFECT_SECONDS)
         token = secrets.token_hex(3)
         names = [f"bench-{token}-{n:03}" for n in range(HOSTS)]
+        settings = settings_of([(name, None) for name in names], golden=GOLDEN)
         async with (
-            fake_lab(kube_api, namespace, machines, names) as lab,
+            running(kube_api, settings, namespace, machines, Nodes(names)) as lab,
             asyncio.TaskGroup() as group,
         ):
             say(f"800 new GPUs free after {await all_free(lab):.1f} s")

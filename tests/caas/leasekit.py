@@ -429,6 +429,29 @@ class LeaseLab:
 
 
 @asynccontextmanager
+async def running(
+    kube_api: KubeCluster,
+    settings: Settings,
+    namespace: str,
+    effects: MakeEffects,
+    nodes: Nodes | None,
+    *,
+    free: bool = False,
+) -> AsyncIterator[LeaseLab]:
+    """A running controller; everything is gone afterwards."""
+    async with Cluster(kube_api.kubeconfig) as cluster:
+        await define(cluster)
+        lab = LeaseLab(cluster, settings, namespace, effects, nodes)
+        try:
+            if free:
+                await lab.free()
+            await lab.start()
+            yield lab
+        finally:
+            await lab.clean()
+
+
+@asynccontextmanager
 async def lease_lab(
     kube_api: KubeCluster,
     namespace: str,
@@ -439,7 +462,7 @@ async def lease_lab(
     node: str = "",
     **options: Any,
 ) -> AsyncIterator[LeaseLab]:
-    """A running controller of these hosts; everything is gone afterwards.
+    """`running`, of these hosts.
 
     Their GPUs are new, or `free`: made so before the controller looks, by somebody who knows that
     simulated machines have had no tenant. Their nodes are this test's own, as `lab.nodes` says, unless
@@ -448,14 +471,6 @@ async def lease_lab(
     settings = settings_of([(node or unique(host), host) for host in hosts], **options)
     key = hosts[0].client_key.read_text()
     effects = wrap(effects_over_ssh(key, lambda: hosts[0].endpoint.bmc.password))
-    async with Cluster(kube_api.kubeconfig) as cluster:
-        await define(cluster)
-        nodes = None if node else Nodes(host.name for host in settings.hosts)
-        lab = LeaseLab(cluster, settings, namespace, effects, nodes)
-        try:
-            if free:
-                await lab.free()
-            await lab.start()
-            yield lab
-        finally:
-            await lab.clean()
+    nodes = None if node else Nodes(host.name for host in settings.hosts)
+    async with running(kube_api, settings, namespace, effects, nodes, free=free) as lab:
+        yield lab
