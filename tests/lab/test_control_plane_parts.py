@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import re
-import socket
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,8 +19,6 @@ from lab.control_plane import (
     ports,
     processes,
     start,
-    status,
-    stop,
 )
 from lab.control_plane.commands import PORT_NAMES, PROCESSES, command_lines
 from lab.control_plane.files import exclusive
@@ -82,17 +79,6 @@ def test_two_labs_never_get_the_same_port_until_one_of_them_is_gone(
         reserve("two")
 
 
-def test_a_port_that_somebody_listens_on_is_not_free_and_its_holder_is_named() -> None:
-    with socket.socket() as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
-        assert ports.is_free(port), "it is only held, so that nobody else listens there meanwhile"
-        server.listen()
-        assert not ports.is_free(port)
-        assert "(pid " in ports.holder_of(port)
-
-
 def test_a_second_command_on_the_same_lab_says_who_holds_it(tmp_path: Path) -> None:
     def twice(wait_seconds: float) -> None:
         with exclusive(tmp_path / ".lock", wait_seconds=wait_seconds, busy="busy"):
@@ -134,12 +120,6 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_process_that_finds_the_disk_full_says_so(tmp_path: Path, programs: Path) -> None:
-    (programs / "etcd").write_text("#!/bin/sh\necho 'panic: no space left on device'\nexit 2\n")
-    with pytest.raises(ControlPlaneError, match=r"no space left on device .*: free some space"):
-        start(tmp_path / "lab")
-
-
 def test_an_interrupted_start_stops_what_it_started(
     tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,13 +134,3 @@ def test_an_interrupted_start_stops_what_it_started(
         start(tmp_path / "lab")
     assert [running.name for running in started] == ["etcd"]
     assert not any(processes.is_alive(running) for running in started)
-
-
-def test_a_lab_that_never_ran_has_a_status_and_can_be_stopped(tmp_path: Path) -> None:
-    lab = tmp_path / "lab"
-    assert [(one.name, one.running) for one in status(lab)] == [(n, False) for n in PROCESSES]
-    stop(lab)
-    assert not lab.exists()
-    lab.write_text("a file")
-    with pytest.raises(ControlPlaneError, match=r"lab.control_plane cannot be started: .*lab"):
-        start(lab)

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import subprocess
-import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from lab.images import (
 from lab.images.archive import Image, Settings
 from lab.images.layer import Entry, File, Folder, Link
 from lab.nodes import NodesError, image_store, loading, registry
-from lab.nodes.image_store import STORES, Store
+from lab.nodes.image_store import Store
 from lab.nodes.loading import BLOBS, KNOWN, load
 from lab.nodes.registry import Contents
 from lab.tools import ToolError
@@ -62,18 +61,6 @@ def test_a_layer_depends_on_its_content_and_on_neither_order_nor_machine(tmp_pat
         assert written([changed, *ENTRIES[2:], ENTRIES[0]])[1] != written(ENTRIES)[1]
     with pytest.raises(ValueError, match="two entries /etc/passwd"):
         written([File("etc/passwd", b"a"), File("/etc/passwd", b"b")])
-
-
-def test_a_layer_has_the_folders_of_its_files_and_belongs_to_root() -> None:
-    data, digest = written(ENTRIES)
-    assert hashlib.sha256(data).hexdigest() == digest
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        members = {member.name: member for member in tar}
-    assert list(members) == sorted(members)
-    assert members["opt/b"].isdir()
-    assert members["tmp"].mode == 0o1777
-    assert members["bin/sh"].linkname == "program"
-    assert {(m.uid, m.gid, m.mtime, m.uname) for m in members.values()} == {(0, 0, 0, "")}
 
 
 def test_an_image_built_twice_has_one_digest_and_is_written_once(tmp_path: Path) -> None:
@@ -269,15 +256,6 @@ def test_nodes_share_the_files_of_images_and_no_database(
     furnished(tmp_path / "containerd", "/b.tar")
     assert len(unpacked) == 1
     assert [*(tmp_path / "containerd").iterdir()] == []
-
-
-def test_the_last_sets_of_images_are_kept(tmp_path: Path, unpacked: list[Sequence[Path]]) -> None:
-    for number in (*range(STORES + 2), STORES + 1, 2):
-        image_store.prepare([Path(f"/{number}.tar")], _PROGRAMS, print)
-    assert len(stores(tmp_path)) == STORES
-    assert len(unpacked) == STORES + 2
-    image_store.prepare([Path("/0.tar")], _PROGRAMS, print)
-    assert len(unpacked) == STORES + 3
 
 
 def test_a_containerd_that_does_not_take_the_images_is_an_error(

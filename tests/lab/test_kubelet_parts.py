@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from lab.kubelet import stop
 from lab.kubelet.checkpoint import Allocation, Checkpoint
 from lab.kubelet.environment import located
 from lab.kubelet.folder import KubeletFolder
-from lab.kubelet.logs import ContainerLog, LogOptions
 from lab.kubelet.machine import Machine
 from lab.kubelet.model import KubeletError
 from tests.fixtures.hosts import Hosts
@@ -67,31 +65,6 @@ def test_paths_of_mounts_become_folders_of_the_lab() -> None:
     # A folder below the place of another mount is not replaced again.
     mounts = {"/data": Path("/tmp/lab/data"), "/tmp": Path("/tmp/lab/scratch")}
     assert located("/data/x", mounts) == "/tmp/lab/data/x"
-
-
-def read(log: ContainerLog, *, ended: bool = True, **options: Any) -> list[str]:
-    async def act() -> list[str]:
-        lines = log.read(LogOptions(**options), lambda: ended)
-        return [line.decode() async for line in lines]
-
-    return asyncio.run(act())
-
-
-def test_a_log_is_read_as_asked(tmp_path: Path) -> None:
-    log = ContainerLog(tmp_path / "log")
-    assert read(log) == []
-    for number in range(3):
-        log.append(0, "stdout", f"line {number}".encode())
-    log.append(1, "stderr", b"second run")
-    assert read(log) == ["second run\n"]
-    assert read(log, previous=True, tail=2) == ["line 1\n", "line 2\n"]
-    assert read(log, previous=True, tail=0) == []
-    assert read(log, previous=True, limit_bytes=9) == ["line 0\n", "li"]
-    (line,) = read(log, timestamps=True)
-    when, text = line.split(" ", 1)
-    assert text == "second run\n"
-    assert abs(datetime.fromisoformat(when) - datetime.now(UTC)) < timedelta(minutes=1)
-    assert read(log, since=datetime.now(UTC) + timedelta(minutes=1)) == []
 
 
 def test_a_folder_whose_path_is_too_long_for_sockets_gets_a_short_name_that_is_trusted(

@@ -113,13 +113,6 @@ def test_a_tool_on_path_of_another_version_is_not_used_and_the_user_is_told(
     assert TOOLS[name].accepted in world.said[0]
 
 
-def test_what_was_made_once_is_taken_from_the_cache(world: World) -> None:
-    first = world.ensure("etcd", "helm")
-    world.built, world.downloaded = [], []
-    assert world.ensure("etcd", "helm") == first
-    assert (world.built, world.downloaded) == ([], [])
-
-
 @pytest.mark.parametrize(
     ("fails", "asked", "built", "told"),
     [

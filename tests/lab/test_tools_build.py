@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from lab.tools import build as building
-from lab.tools.build import MODULES, build, go_environment
+from lab.tools.build import MODULES, build
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS
 from lab.tools.golang import find_go
@@ -120,16 +120,6 @@ def test_an_interrupted_build_stops_the_compilers(
         )
 
     eventually(ended, f"the compiler (pid {compiler}) still runs")
-
-
-def test_the_builders_environment_cannot_change_the_result() -> None:
-    mine = {"GOOS": "windows", "GOFLAGS": "-race", "GOPROXY": "https://mine", "GOCACHE": "/c"}
-    environment = go_environment(mine)
-    assert "GOOS" not in environment
-    assert environment["GOFLAGS"] == "-mod=readonly"
-    assert environment["CGO_ENABLED"] == "0"
-    assert environment["GOPROXY"] == "https://mine"
-    assert environment["GOCACHE"] == "/c"
 
 
 @pytest.mark.parametrize("name", sorted(n for n in TOOLS if TOOLS[n].module and n not in OURS))

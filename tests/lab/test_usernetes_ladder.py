@@ -20,11 +20,11 @@ from gpuclusters.gpu_operator.objects import DAEMON_SET
 from gpuclusters.gpu_operator.readiness import wait
 from gpuclusters.kube.objects import PatientObjects
 from gpuclusters.proof import ladder_run
-from gpuclusters.proof.checks import Outcome, ProofResult, proven
+from gpuclusters.proof.checks import Outcome, ProofResult
 from gpuclusters.proof.manifests import LADDER_PROGRAMS, texts
 from gpuclusters.proof.model import WHOLE, LadderInputs
 from gpuclusters.proof.nodes import PluginGateInputs
-from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
+from gpuclusters.tenancy.objects import NODE, POD
 from gpuclusters.usernetes import device_plugin as device_plugin_manifest
 from lab.hosts import NodeState
 from lab.usernetes.faults import (
@@ -153,22 +153,6 @@ def world(kube_api: KubeCluster) -> Iterator[World]:
 def healed(world: World) -> Iterator[None]:
     yield
     world.tell()
-
-
-def test_two_nodes_climb_to_the_training_and_nothing_stays_behind(world: World) -> None:
-    assert world.gate()["allocatable"] == dict.fromkeys(world.nodes, GPUS)
-    result = world.climb()
-    assert proven(result.checks), [c for c in result.checks if c.outcome is not Outcome.PASSED]
-    levels = [check.level for check in result.checks]
-    assert levels == [*(f"R{rung}" for rung in range(5, 9) for _ in world.nodes), "R9"]
-    last = result.checks[-1]
-    assert last.figures["nodes"] == 2
-    assert last.figures["gpus"] == 4
-    assert last.figures["simulated"] == 1
-    assert last.figures["accuracy"] > 0.8
-    assert "simulated" in result.remarks[0]
-    assert {facts[WHOLE] for facts in result.observed.values()} == {str(GPUS)}
-    eventually(lambda: world.cluster.get(NAMESPACE, world.namespace) is None)
 
 
 @pytest.mark.parametrize(

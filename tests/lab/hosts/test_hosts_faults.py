@@ -36,14 +36,6 @@ def over_ssh(
     return asyncio.run(run())
 
 
-def test_another_host_key_is_refused_by_a_client_that_checks(host: SimulatedHost) -> None:
-    host.inject(faults.WrongHostKey())
-    with pytest.raises(asyncssh.HostKeyNotVerifiable):
-        host.run("true")
-    host.clear_faults()
-    assert host.run("true").returncode == 0
-
-
 @pytest.mark.parametrize("fault", [faults.RefuseConnections(), faults.RebootNeverReturns()])
 def test_nobody_else_gets_the_port_of_a_host_that_does_not_answer(
     host: SimulatedHost, fault: faults.Fault
@@ -74,15 +66,6 @@ def test_connections_that_are_open_outlive_a_refusal(host: SimulatedHost) -> Non
         return (await connection.run("exit 5")).exit_status
 
     assert over_ssh(host, act) == 5
-
-
-@pytest.mark.parametrize("limit", [0, 100, 3000])
-def test_a_connection_breaks_after_its_bytes(host: SimulatedHost, limit: int) -> None:
-    host.inject(faults.DropConnectionAfter(bytes=limit))
-    with pytest.raises((asyncssh.Error, OSError)):
-        host.run("head -c 100000 /dev/zero")
-    host.clear_faults()
-    assert len(host.run("head -c 100000 /dev/zero").stdout) == 100000
 
 
 def test_a_command_whose_connection_broke_carries_on_with_the_part_that_arrived(
@@ -141,35 +124,6 @@ def test_a_fault_that_makes_no_sense_is_refused_by_name(host: SimulatedHost) -> 
             faults.parse(kind, values)
     with pytest.raises(HostsError, match="no simulated host 'hgx-99999'"):
         injecting.inject(host.folder, "hgx-99999", faults.WrongHostKey())
-
-
-def test_another_key_and_another_user_are_not_let_in(host: SimulatedHost) -> None:
-    stranger = asyncssh.generate_private_key("ssh-ed25519")
-    for options in ({"client_keys": [stranger]}, {"username": "root"}):
-
-        async def act(values: dict[str, Any] = options) -> None:
-            async with host.connect(**values):
-                pass
-
-        with pytest.raises(asyncssh.PermissionDenied):
-            asyncio.run(act())
-    assert host.journal("connection") == []
-
-
-def test_one_connection_carries_many_commands_at_once_and_large_streams(
-    host: SimulatedHost,
-) -> None:
-    async def act(connection: asyncssh.SSHClientConnection) -> list[str]:
-        done = await asyncio.gather(*(connection.run(f"echo {n}") for n in range(9)))
-        return [str(result.stdout).strip() for result in done]
-
-    assert over_ssh(host, act) == [str(n) for n in range(9)]
-    assert len(host.journal("connection")) == 1
-    assert sorted(host.commands()) == [f"echo {n}" for n in range(9)]
-    text = "".join(f"{n}\n" for n in range(200_000))
-    done = host.run("tee copy | sha256sum; sha256sum < copy", stdin=text)
-    assert len(set(done.stdout.split()[::2])) == 1
-    assert host.run("wc -c < copy").stdout.strip() == str(len(text))
 
 
 def sleeping(arguments: set[str]) -> list[psutil.Process]:

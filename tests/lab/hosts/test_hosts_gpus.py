@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gpuclusters.fabric.table import TABLES, Baseboard
-from gpuclusters.service_vm.model import LAB_IMAGE
 from lab.hosts import faults
 from lab.hosts.__main__ import main
 from lab.hosts.folder import HostFolder
@@ -61,63 +57,6 @@ def test_the_command_line_plays_a_tenant_or_says_what_is_wrong(
         assert text in capsys.readouterr().err
     with pytest.raises(HostsError, match="there is no simulated host 'hgx-none'"):
         tenant.use(host.folder, "hgx-none", [1], "acme")
-
-
-def test_an_image_knows_its_base(host: SimulatedHost) -> None:
-    host.sudo("virsh list")
-    image = LAB_IMAGE["path"]
-    assert host.sudo(f"sha256sum {image}").stdout.split()[0] == LAB_IMAGE["sha256"]
-    made = host.sudo(f"qemu-img create -q -f qcow2 -b {image} -F qcow2 /tmp/disk.qcow2 16G")
-    assert made.returncode == 0, made
-    info = host.sudo("qemu-img info --force-share /tmp/disk.qcow2").stdout
-    assert f"backing file: {image}\n" in info
-    assert "virtual size: 16 GiB (17179869184 bytes)" in info
-    none = host.sudo("qemu-img create -f qcow2 -b /none -F qcow2 /tmp/x.qcow2")
-    assert (none.returncode, "No such file or directory" in none.stderr) == (1, True)
-
-
-def listed(host: SimulatedHost, how: str = "-l") -> dict[int, dict[str, Any]]:
-    done = host.run(f"fmpm {how}")
-    assert done.returncode == 0, done
-    return {p["partitionId"]: p for p in json.loads(done.stdout)["partitionInfo"]}
-
-
-def test_the_list_is_the_h100_table_by_module_number(host: SimulatedHost) -> None:
-    document = json.loads(host.run("fmpm -l").stdout)
-    assert document["numPartitions"] == document["maxNumPartitions"] == 15
-    modules = {
-        p["partitionId"]: [gpu["physicalId"] for gpu in p["gpuInfo"]]
-        for p in document["partitionInfo"]
-    }
-    table = TABLES[Baseboard.HGX_H100].partitions
-    assert modules == {partition.id: list(partition.modules) for partition in table}
-    partitions = listed(host)
-    assert set(partitions[0]) == {"partitionId", "isActive", "numGpus", "gpuInfo"}
-    assert partitions[0]["numGpus"] == 8
-    assert partitions[0]["gpuInfo"][0] == {
-        "physicalId": 1,
-        "uuid": "",
-        "pciBusId": "00000000:00:00.0",
-        "numNvLinksAvailable": 18,
-        "maxNumNvLinks": 18,
-        "nvlinkLineRateMBps": 26562,
-    }
-    assert partitions[7]["gpuInfo"][0]["maxNumNvLinks"] == 0
-
-
-def test_a_failed_gpu_and_untrained_links_show_in_the_list(host: SimulatedHost) -> None:
-    host.inject(faults.PartitionUnsupported(module=8), faults.LinksDegraded(module=3, available=16))
-    left = listed(host)
-    assert sorted(left) == [1, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13]
-    links = {
-        number: [g["numNvLinksAvailable"] for g in p["gpuInfo"] if g["physicalId"] == 3]
-        for number, p in left.items()
-    }
-    assert {n for n, of in links.items() if of == [16]} == {1, 3, 9}
-    missing = listed(host, "--list-unsupported-partitions")
-    assert len(missing) == 4
-    assert missing[14] == {"partitionId": 14, "numGpus": 1, "gpuPhysicalIds": [8]}
-    assert host.run("fmpm -a 14").returncode == 255
 
 
 SETTINGS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from lab.hosts.folder import HostFolder
 from lab.hosts.hardware.board import board
 from lab.hosts.machine import resolve
 from lab.hosts.registry import NAMES
-from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.hosts import SimulatedHost
 
 
 @pytest.fixture(scope="module")
@@ -86,38 +85,6 @@ def test_links_and_climbing_do_not_lead_out(host: SimulatedHost, tmp_path: Path)
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OSError, match="symbolic links"):
         resolve(tmp_path, "/a")
-
-
-def test_each_host_has_name_identity_and_files_of_its_own(hosts: Hosts) -> None:
-    first, second = hosts(2)
-    probe = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id"
-    answers = [host.run(probe).stdout.splitlines() for host in (first, second)]
-    assert answers[0][0] == first.name
-    assert all(a != b for a, b in zip(*answers, strict=True))
-    first.sudo("echo mine > /etc/probe")
-    assert second.run("test -e /etc/probe").returncode == 1
-    shown = first.run("cat /etc/ssh/ssh_host_ed25519_key.pub").stdout
-    assert shown.startswith(first.endpoint.host_key)
-
-
-def test_real_tools_run_a_real_script_unchanged(host: SimulatedHost) -> None:
-    script = """
-    set -eu
-    tmp=$(mktemp /etc/cdi/.new.XXXXXX)
-    cat > "$tmp"
-    chmod 0640 "$tmp"; chown root:operator "$tmp"
-    sync "$tmp"
-    mv -f "$tmp" /etc/cdi/x.json
-    install -D -m 0600 -o root -g root /etc/cdi/x.json /var/lib/copy/x.json
-    sha256sum /etc/cdi/x.json | cut -d' ' -f1
-    stat -c '%a %U:%G' /etc/cdi/x.json /var/lib/copy/x.json
-    readlink -f /var/run
-    awk 'END { print NR }' /etc/cdi/x.json
-    """
-    host.sudo("mkdir -p /etc/cdi")
-    done = host.run(f"sudo -n sh -c {shlex.quote(script)}", stdin="a\nb\n")
-    assert done.stderr == ""
-    assert done.stdout.splitlines()[1:] == ["640 root:operator", "600 root:root", "/run", "2"]
 
 
 def test_subsystems_terminals_and_forwarding_are_refused(host: SimulatedHost) -> None:

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import asyncssh
 import psutil
 import pytest
 
@@ -160,15 +159,6 @@ def test_what_cannot_be_served_is_refused_before_anything_is_made(
         lab.hosts.start(tmp_path / "file" / "hosts", ONE)
 
 
-def test_a_host_whose_files_cannot_be_made_is_named_and_the_others_run_on(folder: Path) -> None:
-    (folder / "hgx-02").touch()
-    with pytest.raises(HostsError, match="host hgx-02: its files cannot be made"):
-        lab.hosts.start(folder, TWO)
-    assert run(folder, "hgx-01", "true") == 0
-    (folder / "hgx-02").unlink()
-    assert set(lab.hosts.start(folder, TWO)) == {"hgx-01", "hgx-02"}
-
-
 def test_the_command_line_runs_commands_and_injects_faults(folder: Path) -> None:
     where = str(folder)
     command = line("exec", where, "hgx-01", "echo out; echo err >&2; exit 3")
@@ -219,15 +209,6 @@ def test_a_deep_folder_is_no_obstacle_to_sockets_and_a_server_ends_with_its_fold
         eventually(lambda: not lives(server.pid))
     finally:
         lab.hosts.stop(folder)
-
-
-def test_another_client_key_is_taken_over(folder: Path, tmp_path: Path) -> None:
-    before = lab.hosts.status(folder)
-    after = lab.hosts.start(folder, ONE, client_key=tmp_path / "other" / "key")
-    assert after == before.hosts
-    assert lab.hosts.status(folder).pid != before.pid
-    with pytest.raises(asyncssh.PermissionDenied):
-        run(folder, "hgx-01", "true")
 
 
 IDENTITY = "cat /proc/sys/kernel/random/boot_id; ls /sys/bus/pci/devices"
