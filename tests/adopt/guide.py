@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from unittest.mock import patch
 
@@ -48,3 +48,15 @@ def run(
     with patch("sys.stdin", io.StringIO(stdin)):
         ended = shell(*words[1:])
     return ended.code, ended.out + ended.err
+
+
+def follow(
+    shell: Shell, lines: Iterable[tuple[str, str]], hosts: Mapping[str, SimulatedHost] = {}
+) -> list[str]:
+    """Run all of these, of which each must succeed. Gives what they said."""
+    said = []
+    for where, command in lines:
+        code, text = run(shell, hosts, where, command)
+        assert code == 0, f"{where}$ {command}\n{text}"
+        said.append(text)
+    return said

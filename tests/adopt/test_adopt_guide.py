@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import pytest
 import yaml
 
-from gpuclusters.fabric import resource as fabric_partitions
 from gpuclusters.providers.reconciling import ReconcilingProvider
 from gpuclusters.providers.server import PROVIDERS
 from gpuclusters.rke2 import releases
 from lab.hosts.rke2 import rke2_release
-from tests.adopt.guide import DOCS, commands, run
+from tests.adopt.guide import DOCS, commands, follow
 from tests.engine.shellkit import Shell
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import StepFailed
 from tests.providers.rke2kit import SERVER_TOKEN, V35, Cluster
 
 PAGE = DOCS / "adopt.md"
@@ -96,16 +93,6 @@ def by_hand(host: SimulatedHost) -> None:
         host.path(path).unlink()
 
 
-def follow(project: Shell, heading: str, hosts: Mapping[str, SimulatedHost]) -> list[str]:
-    """Every command of a section; each must succeed. Gives what they said."""
-    said = []
-    for where, command in commands("adopt.md", heading):
-        code, text = run(project, hosts, where, command)
-        assert code == 0, f"{where}$ {command}\n{text}"
-        said.append(text)
-    return said
-
-
 def test_an_rke2_cluster_that_was_installed_by_hand_becomes_part_of_a_stack(
     project: Shell, hosts: Hosts, start_provider: StartProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +133,7 @@ def test_an_rke2_cluster_that_was_installed_by_hand_becomes_part_of_a_stack(
 
     declare(project, monkeypatch, CLUSTER, server, agent, **known)
     names = {"cp-01": server, "gpu-01": agent}
-    said = follow(project, "An RKE2 cluster", names)
+    said = follow(project, commands("adopt.md", "An RKE2 cluster"), names)
     assert f"rke2 version {V35}" in said[0]
     assert "no changes" in said[-1] or "unchanged" in said[-1]
     assert {name: node["metadata"].get("uid") for name, node in cluster.nodes().items()} == {
@@ -190,26 +177,9 @@ def test_a_cdi_file_and_partitions_that_are_there_become_part_of_a_stack(
 
     host.path(CDI).write_text(json.dumps(file))
     host.forget()
-    follow(project, "CDI files and partitions", {"hgx-01": host})
+    follow(project, commands("adopt.md", "CDI files and partitions"), {"hgx-01": host})
     assert sorted(host.active_partitions()) == [1, 5, 12, 14]
     assert "gpu-clusters" in host.path(CDI).read_text()
-
-
-def test_partitions_of_another_cut_are_refused(hosts: Hosts, start_provider: StartProvider) -> None:
-    (host,) = hosts()
-    for partition in (1, 5):
-        host.run(f"fmpm -a {partition}")
-    inputs = {
-        "connection": host.connection,
-        "board": "board-0",
-        "baseboard": "hgx-h100",
-        "partitions": [1, 2],
-        "gpus": {},
-        "adopt": True,
-    }
-    with pytest.raises(StepFailed, match="partitions 1, 5 are active instead of 1, 2"):
-        start_provider(host).create(fabric_partitions.FabricPartitionsProvider, inputs)
-    assert host.active_partitions() == [1, 5]
 
 
 def test_the_configuration_of_existing_machines_in_the_guide_is_right() -> None:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.adopt.guide import DOCS, commands, run
+from tests.adopt.guide import DOCS, commands, follow
 from tests.engine.shellkit import Shell
 from tests.fixtures.hosts import Hosts
 
@@ -26,20 +26,12 @@ connection = json.loads(Path("machine.json").read_text())
 
 
 """
-RENAME = [command for _, command in commands("state-surgery.md", "Rename in a program")]
+PREVIEW = [("", "pulumi preview --expect-no-changes")]
 URN = "urn:pulumi:dev::gpu-clusters::gpu-clusters:example:{}$gpu-clusters:gpu:HostFile::{}"
 
 
 def declare(shell: Shell, program: str) -> None:
     (shell.folder / "__main__.py").write_text(HEAD + program)
-
-
-def follow(shell: Shell, *lines: str) -> str:
-    said = ""
-    for line in lines:
-        code, said = run(shell, {}, "", line)
-        assert code == 0, f"$ {line}\n{said}"
-    return said
 
 
 def files(shell: Shell) -> list[str]:
@@ -57,7 +49,8 @@ def test_a_rename_with_aliases_is_no_change_and_the_rest_of_the_page_is_true(
     (shell.folder / "machine.json").write_text(json.dumps(host.connection))
     monkeypatch.setenv("GPU_CLUSTERS_SSH_KEY_FILE", str(host.client_key))
     declare(shell, FIRST)
-    follow(shell, *RENAME[:1])
+    first, *rename = commands("state-surgery.md", "Rename in a program")
+    follow(shell, [first])
     assert files(shell) == [URN.format("Rack", "rack-1-notice")]
     host.forget()
 
@@ -68,34 +61,31 @@ def test_a_rename_with_aliases_is_no_change_and_the_rest_of_the_page_is_true(
     assert shell("preview", "--expect-no-changes").code != 0
 
     declare(shell, SECOND)
-    follow(shell, *RENAME[1:])
+    follow(shell, rename)
     assert files(shell) == [URN.format("Cabinet", "rack-1-motd")]
     # Nothing was done on the machine; an earlier run's lock has its end.
     assert [line for line in host.commands() if "folder=/run/gpu-clusters" not in line] == []
 
     # Everybody was updated once: the aliases may go.
     declare(shell, bare)
-    follow(shell, "pulumi preview --expect-no-changes")
+    follow(shell, PREVIEW)
 
-    export, rename, load, preview, back, same = (
-        line for _, line in commands("state-surgery.md", "Rename in the state")
-    )
-    follow(shell, export)
-    subprocess.run(["sh", "-c", rename], cwd=shell.folder, check=True)
-    follow(shell, load)
+    export, edit, load, preview, *back = commands("state-surgery.md", "Rename in the state")
+    follow(shell, [export])
+    subprocess.run(["sh", "-c", edit[1]], cwd=shell.folder, check=True)
+    follow(shell, [load])
     assert files(shell) == [URN.format("Cabinet", "rack-1-message")]
-    told = follow(shell, preview)
+    (told,) = follow(shell, [preview])
     assert "rack-1-motd" in told
     assert "rack-1-message" in told
     declare(shell, bare.replace("{name}-motd", "{name}-message"))
-    follow(shell, "pulumi preview --expect-no-changes")
+    follow(shell, PREVIEW)
     declare(shell, bare)
-    follow(shell, back, same)
+    assert len(back) == 2
+    follow(shell, back)
 
-    forget, up, same = (
-        line for _, line in commands("state-surgery.md", "Forget, and take over elsewhere")
-    )
-    follow(shell, forget)
+    forget, up, same = commands("state-surgery.md", "Forget, and take over elsewhere")
+    follow(shell, [forget])
     assert files(shell) == []
     assert host.path("/etc/motd").read_text() == "Ours.\n"
     declare(shell, bare.replace("connection=connection,", "connection=connection, adopt=True,"))
@@ -105,8 +95,8 @@ def test_a_rename_with_aliases_is_no_change_and_the_rest_of_the_page_is_true(
     assert "has other content from line 1 on" in refused.out + refused.err
     assert host.path("/etc/motd").read_text() == "Theirs.\n"
     host.path("/etc/motd").write_text("Ours.\n")
-    follow(shell, up, same)
+    follow(shell, [up, same])
     assert files(shell) == [URN.format("Cabinet", "rack-1-motd")]
     # `adopt` counts once: taking it out changes nothing.
     declare(shell, bare)
-    follow(shell, same)
+    follow(shell, [same])

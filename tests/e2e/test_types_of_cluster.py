@@ -11,6 +11,7 @@ import pytest
 
 from lab.hosts import faults, injecting
 from lab.hosts.rke2 import rke2_release
+from lab.usernetes import faults as in_node
 from tests.e2e.conftest import Checkout, checkout
 from tests.fixtures.waiting import eventually
 
@@ -132,7 +133,9 @@ def test_a_machine_that_was_rebooted_has_its_gpus_again_and_nothing_to_do(dev: C
     assert uuids(dev, "u7s-02") == before
 
 
-def test_every_rung_is_climbed_again_and_kept_as_evidence(dev: Checkout, tmp_path: Path) -> None:
+def test_every_rung_is_climbed_again_and_kept_as_evidence_and_a_fault_fails_at_its_own(
+    dev: Checkout, tmp_path: Path
+) -> None:
     done = dev.run("verify", "--json", "--evidence", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     (bundle,) = tmp_path.glob("ladder-*.json")
@@ -140,6 +143,14 @@ def test_every_rung_is_climbed_again_and_kept_as_evidence(dev: Checkout, tmp_pat
     assert "simulated" in json.dumps(
         json.loads(dev.run("training-times", str(bundle), "--json").stdout)
     )
+    stand_in = dev.lab / "usernetes"
+    in_node.inject(stand_in, in_node.NamesByIndex(node="u7s-02"))
+    done = dev.run("verify", "--json")
+    in_node.clear(stand_in)
+    assert done.returncode == 1, done.stdout + done.stderr
+    failed = [one for one in json.loads(done.stdout)["checks"] if one["outcome"] == "failed"]
+    assert [(one["level"], one["subject"]) for one in failed] == [("R8", "u7s-02")]
+    assert "no names by UUID, or those of other GPUs" in failed[0]["said"]
 
 
 def test_a_third_worker_comes_alone_and_a_machine_that_was_replaced_gets_its_node_anew(

@@ -168,7 +168,9 @@ def shape(daemon_set: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("driver", ["true", "false"])
-def test_the_stand_in_makes_of_a_policy_what_the_operator_makes(world: World, driver: str) -> None:
+def test_the_stand_in_makes_says_and_labels_what_the_operator_does(
+    world: World, driver: str
+) -> None:
     world.install(driver_enabled=driver)
     eventually(
         lambda: ("nvidia-driver-daemonset" in world.daemon_sets()) == (driver == "true"),
@@ -183,26 +185,17 @@ def test_the_stand_in_makes_of_a_policy_what_the_operator_makes(world: World, dr
         name: shape(one) for name, one in played.items()
     }
 
-
-def test_the_stand_in_says_of_a_policy_what_the_operator_says(world: World) -> None:
-    world.install()
-    world.is_reconciled()
-
     def said(status: Mapping[str, Any]) -> dict[str, Any]:
         told = {c["type"]: (c["status"], c["reason"], c["message"]) for c in status["conditions"]}
         return {"state": status["state"], "namespace": status["namespace"], **told}
 
-    found = world.policy()
-    played = policy.status(found, NAMESPACE, has_nfd_labels=True, has_gpu_nodes=True, not_ready=())
-    assert said(found["status"]) == said(played)
+    status = policy.status(read, NAMESPACE, has_nfd_labels=True, has_gpu_nodes=True, not_ready=())
+    assert said(read["status"]) == said(status)
 
-
-def test_the_stand_in_sends_operands_where_the_operator_sends_them(world: World) -> None:
-    world.install()
     node = world.get(f"/api/v1/nodes/{NODE}")
     view = View(
         namespace=NAMESPACE,
-        policy=world.policy(),
+        policy=read,
         nodes={NODE: node},
         machines={NODE: V100},
         pods=(),
@@ -210,8 +203,8 @@ def test_the_stand_in_sends_operands_where_the_operator_sends_them(world: World)
         faults=(),
         memory=Memory(Path("none")),
     )
-    labels = node["metadata"]["labels"]
-    real = {k: v for k, v in labels.items() if k.startswith("nvidia.com/gpu.")}
+    labels = node["metadata"]["labels"].items()
+    sent = {key: value for key, value in labels if key.startswith("nvidia.com/gpu.")}
     # An operand that only tells metrics of the others, and that no chart of ours turns on.
-    real.pop("nvidia.com/gpu.deploy.node-status-exporter")
-    assert labelling.deployed(view, NODE) == real
+    sent.pop("nvidia.com/gpu.deploy.node-status-exporter")
+    assert labelling.deployed(view, NODE) == sent

@@ -141,21 +141,6 @@ def test_a_download_is_preferred_to_a_build(
         assert (found["etcd"].parent / "origin").read_text() == "official download\n"
 
 
-def test_one_build_makes_all_that_is_missing_of_a_module_and_builds_are_counted(
-    world: World,
-) -> None:
-    world.released = ["etcd"]
-    names = ["kube-scheduler", "etcd", "kube-apiserver", "kube-controller-manager"]
-    world.ensure(*names, offline=True)
-    assert sorted(map(sorted, world.built)) == [
-        ["etcd"],
-        ["kube-apiserver", "kube-controller-manager", "kube-scheduler"],
-    ]
-    assert world.downloaded == [], "offline"
-    world.ensure("helm")
-    assert world.said == ["step 1 of 2: building 1", "step 2 of 2: building 3", "building 1"]
-
-
 def test_a_program_that_says_another_version_than_it_should_is_never_cached(world: World) -> None:
     world.version = "0.0.0"
     with pytest.raises(ToolError, match=r"says it is version 0\.0\.0, not 1\.36\.3"):
@@ -203,14 +188,6 @@ def test_two_at_the_same_time_build_once_and_the_second_says_what_it_waits_for(
         assert world.ensure("etcd", report=waits) == first.result(60)
     assert world.built == [["etcd"]]
     assert world.said[0].startswith("waiting for process ")
-
-
-def test_an_unknown_tool_and_a_cache_that_cannot_be_written_are_told(world: World) -> None:
-    with pytest.raises(ToolError, match=r"no tool 'kubeadm'; it knows etcd, kube-apiserver"):
-        world.ensure("kubeadm")
-    world.cache.folder.write_text("a file where the folder should be")
-    with pytest.raises(ToolError, match=r"cannot write to the tool cache .*XDG_CACHE_HOME"):
-        world.ensure("etcd")
 
 
 PROGRAM = b"the program"
