@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock, Mock
 
 import pytest
 import yaml
 
-from lab.gpu_operator import machines, policy
-from lab.gpu_operator.machines import HostMachines
+from lab.gpu_operator import policy
 from lab.gpu_operator.sharing import Sharing, balanced, devices, layouts, product
 from lab.hosts import GpuState
-from lab.hosts.rke2.rke2_cluster import Clusters
 
 
 def gpus(**changes: Any) -> GpuState:
@@ -105,36 +100,3 @@ def test_ready_is_also_said_with_nothing_to_do(
     assert holds["reason"] == reason
     if waiting:
         assert holds["message"] == "ClusterPolicy is not ready; states not ready: [state-driver]"
-
-
-@pytest.mark.parametrize(
-    ("servers", "node", "role", "away"),
-    [
-        ([], "gpu-01", "", False),
-        (["gpu-01"], "gpu-01", "server", True),
-        (["gpu-01"], "gpu-09", "agent", False),
-        (["gpu-01", "gpu-02", "gpu-03"], "gpu-01", "server", False),
-    ],
-)
-def test_the_toolkit_restarts_rke2_and_a_single_server_takes_its_api_along(
-    servers: list[str],
-    node: str,
-    role: str,
-    *,
-    away: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """ "restarts containerd with a hangup call which restarts RKE2" (RKE2 documentation, GPU operators)."""
-    if servers:
-        roles = dict.fromkeys(servers, "server") | {"gpu-09": "agent"}
-        for host in roles:
-            (tmp_path / host / "root" / "var/lib/rancher/rke2/agent").mkdir(parents=True)
-        members = {host: {"role": role} for host, role in roles.items()}
-        Clusters(tmp_path).save({"id": "c", "names": [], "members": members})
-    restart, goes = AsyncMock(), Mock()
-    monkeypatch.setattr(HostMachines, "_restart", restart)
-    monkeypatch.setattr(machines, "_api_goes_away", goes)
-    asyncio.run(HostMachines(tmp_path, tmp_path).restart_rke2(node))
-    assert [call.args for call in restart.await_args_list] == ([(node, role)] if role else [])
-    assert goes.called is away

@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import httpx
 import pytest
 
 from lab.images import (
     STAND_IN,
     archive,
     bytecode,
-    interpreter,
     keeping,
     layer,
     packages,
     programs,
     python_image,
-    small,
 )
 from lab.images.archive import Image, Settings
 from lab.images.layer import Entry, File, Folder, Link
-from lab.nodes import NodesError, image_store, loading, registry
-from lab.nodes.image_store import Store
-from lab.nodes.loading import BLOBS, KNOWN, load
+from lab.nodes import NodesError, image_store, loading
+from lab.nodes.loading import KNOWN, load
 from lab.nodes.registry import Contents
-from lab.tools import ToolError
 from tests.lab.test_tools import script
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,30 +70,6 @@ def test_an_image_built_twice_has_one_digest_and_is_written_once(tmp_path: Path)
         again = archive.build("lab.local/x:1", layers, Settings(), tmp_path / f"again-{number}")
         assert again.digest == first.digest
         assert again.archive.read_bytes() == first.archive.read_bytes()
-
-
-def test_a_shell_that_needs_libraries_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "busybox"
-    file.write_bytes(b"\x7fELF\x02" + bytes(400) + b"/lib64/ld-linux-x86-64.so.2\x00")
-    with pytest.raises(ToolError, match="wants a static busybox"):
-        small.busybox(file, tmp_path)
-
-
-LDD = """\
-/usr/bin/python3:
-\tlinux-vdso.so.1 (0x00007fff)
-\tlibpython3.11.so.1.0 => /opt/lib/libpython3.11.so.1.0 (0x0000)
-\tlibz.so.1 => not found
-"""
-
-
-def test_a_library_that_is_missing_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script(tmp_path / "ldd", f"cat <<'END'\n{LDD}END")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(ToolError, match=r"libz\.so\.1"):
-        interpreter.libraries([Path("/usr/bin/python3")])
 
 
 def filled(folder: Path, *files: str) -> Path:
@@ -213,49 +182,8 @@ def test_an_archive_is_imported_once_and_named_again_when_it_is_another(tmp_path
     assert calls == [line for one in imported for line in (one, named)]
 
 
-@pytest.fixture
-def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Path]]:
-    """What was asked to be unpacked, each time; a store is then what containerd would leave."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    asked: list[Sequence[Path]] = []
-
-    def fill(store: Store, images: Sequence[Path], programs: Mapping[str, Path]) -> None:
-        asked.append(images)
-        for name in (*image_store._DATABASES, *(f"{BLOBS}/{one.name}" for one in images)):
-            file = store.root / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(name)
-        store.known.write_text(json.dumps({"images": [str(one) for one in images]}))
-
-    monkeypatch.setattr(image_store, "_fill", fill)
-    return asked
-
-
 def stores(tmp_path: Path) -> list[Path]:
     return [*(tmp_path / "cache" / "gpu-clusters" / "stores").glob("store-*")]
-
-
-def furnished(target: Path, *names: str) -> Path:
-    image_store.furnish(target, [Path(name) for name in names], _PROGRAMS, print)
-    return target
-
-
-def test_nodes_share_the_files_of_images_and_no_database(
-    tmp_path: Path, unpacked: list[Sequence[Path]]
-) -> None:
-    image_store.prepare([Path("/a.tar")], _PROGRAMS, print)
-    one, two = (furnished(tmp_path / node / "containerd", "/a.tar") for node in ("1", "2"))
-    assert len(unpacked) == 1
-    assert (one / BLOBS / "a.tar").samefile(two / BLOBS / "a.tar")
-    for name in image_store._DATABASES:
-        assert (one / name).read_text() == (two / name).read_text()
-        assert not (one / name).samefile(two / name)
-    assert json.loads((two / KNOWN).read_text()) == {"images": ["/a.tar"]}
-    # A containerd that has something is left alone.
-    (tmp_path / "containerd").mkdir()
-    furnished(tmp_path / "containerd", "/b.tar")
-    assert len(unpacked) == 1
-    assert [*(tmp_path / "containerd").iterdir()] == []
 
 
 def test_a_containerd_that_does_not_take_the_images_is_an_error(
@@ -273,13 +201,6 @@ def test_a_containerd_that_does_not_take_the_images_is_an_error(
 
 
 UNKNOWN = "sha256:" + "0" * 64
-
-
-def ask(path: Path, method: str, target: str) -> httpx.Response:
-    """A request over a socket in the file system."""
-    transport = httpx.HTTPTransport(uds=str(path))
-    with httpx.Client(transport=transport, base_url="http://registry") as client:
-        return client.request(method, target)
 
 
 @pytest.fixture
@@ -306,28 +227,3 @@ def test_a_name_that_no_archive_has_means_the_stand_in_and_what_an_archive_has_i
             assert (found and found[0]) == meant, name
     with contextlib.closing(Contents([known.archive])) as contents:
         assert contents.manifest("quay.io/x", "1") is None
-
-
-def test_a_client_gets_all_of_the_stand_in_and_a_reason_for_what_it_does_not_get(
-    tmp_path: Path, stand_in: Image
-) -> None:
-    path = tmp_path / "registry"
-    with registry.serving(str(path), [stand_in.archive]) as contents:
-        # What was given stays, also when a newer image has taken its place in the cache.
-        stand_in.archive.unlink()
-        target = "/v2/nfs/manifests/v1?ns=registry.k8s.io"
-        answer, head = ask(path, "GET", target), ask(path, "HEAD", target)
-        assert answer.headers["Docker-Content-Digest"] == stand_in.digest
-        assert (head.status_code, head.content) == (200, b"")
-        assert head.headers["Content-Length"] == str(len(answer.content))
-        for described in (answer.json()["config"], *answer.json()["layers"]):
-            blob = ask(path, "GET", f"/v2/nfs/blobs/{described['digest']}?ns=registry.k8s.io")
-            digest = hashlib.sha256(blob.content).hexdigest()
-            assert f"sha256:{digest}" == described["digest"]
-        refused = ask(path, "GET", f"/v2/x/manifests/{UNKNOWN}?ns=lab.example.com")
-        assert refused.status_code == 404
-        assert "needs an archive or an alias" in refused.json()["errors"][0]["message"]
-        later = image("docker.io/library/later:1", tmp_path)
-        contents.add(later.archive)
-        found = ask(path, "HEAD", "/v2/library/later/manifests/1?ns=docker.io")
-        assert found.headers["Docker-Content-Digest"] == later.digest

@@ -92,15 +92,11 @@ class Beside:
     def name(self) -> str:
         return self.played.name
 
-    def register(self, **labels: str) -> None:
+    def register(self) -> None:
         """As a kubelet registers its node, Ready."""
-        metadata = {"name": self.name, "labels": {"kubernetes.io/hostname": self.name, **labels}}
+        metadata = {"name": self.name, "labels": {"kubernetes.io/hostname": self.name}}
         with self.cluster.api() as client:
             post(client, "/api/v1/nodes", {"metadata": metadata})
-        self.is_ready()
-
-    def is_ready(self) -> None:
-        """The node has this condition and no others."""
         ready = {"type": "Ready", "status": "True", "reason": "test"}
         self._write(f"/api/v1/nodes/{self.name}", {"conditions": [ready]})
 
@@ -113,16 +109,6 @@ class Beside:
                 return bool(client.request("PUT", f"{path}/status", body)[0] == 200)
 
         eventually(written)
-
-    def node(self) -> dict[str, Any]:
-        with self.cluster.api() as client:
-            found: dict[str, Any] = client.get(f"/api/v1/nodes/{self.name}")
-        return found
-
-    def network(self) -> tuple[str, str] | None:
-        """What the node's condition of the network says."""
-        said = {c["type"]: (c["status"], c["reason"]) for c in self.node()["status"]["conditions"]}
-        return said.get("NetworkUnavailable")
 
     def pod(self, name: str) -> None:
         """A tenant's pod, bound to the node."""
@@ -184,31 +170,11 @@ def beside(node: Beside, namespace: str) -> Beside:
     return replace(node, namespace=namespace)
 
 
-def test_a_real_node_is_not_played_but_its_network_is_whoever_takes_that_back(
-    beside: Beside,
-) -> None:
-    assert beside.played.playing() == []
-    node = beside.node()
-    assert "gpu-clusters.dev/stand-in" not in node["metadata"]["labels"]
-    assert "nodeInfo" not in node["status"] or not node["status"]["nodeInfo"]["kubeletVersion"]
-    up = ("False", "CiliumIsUp")
-    eventually(lambda: beside.network() == up)
-    beside.is_ready()
-    eventually(lambda: beside.network() == up)
-    with beside.cluster.api() as client:
-        client.delete(f"/api/v1/nodes/{beside.name}")
-    # Played before, real now: nothing marks it as played any more.
-    beside.register(**{"gpu-clusters.dev/stand-in": "kubelet"})
-    eventually(lambda: beside.network() == up)
-    eventually(lambda: "gpu-clusters.dev/stand-in" not in beside.node()["metadata"]["labels"])
-    ready = next(c for c in beside.node()["status"]["conditions"] if c["type"] == "Ready")
-    assert (ready["status"], ready["reason"]) == ("True", "test")
-
-
 def test_a_pod_with_gpus_is_a_virtual_machine_as_long_as_its_container_runs(
     beside: Beside,
 ) -> None:
     holder = f"{beside.namespace}/p"
+    assert beside.played.playing() == [], "a real node is not played"
     beside.pod("p")
     beside.kubelet.pods[beside.namespace, "p"] = ("3", "4")
     beside.status("p", "Running", _STARTED)

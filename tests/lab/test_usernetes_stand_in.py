@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from lab.hosts import NodeState
-from lab.pods import rootless
 from lab.pods.rootless import InNode
 from lab.usernetes import faults
-from lab.usernetes.server import inside, tell
+from lab.usernetes.server import inside
 
 GPUS = ("GPU-1", "GPU-2")
 NODE = NodeState("a", True, GPUS, "nvidia", True, "worker", True)
@@ -35,15 +32,3 @@ def test_a_fault_changes_what_is_inside_its_node_alone(kind: str, missing: str) 
     for visible in ("all", "GPU-1"):
         said = found.unresolvable(visible) or ""
         assert said.endswith(f"nvidia.com/gpu={visible}") == (visible in missing.split()), said
-
-
-def test_what_is_told_is_read_again_and_told_once(tmp_path: Path) -> None:
-    assert rootless.read(tmp_path) == {}
-    told = {"a": inside(NODE, [])}
-    assert tell(tmp_path, told)
-    assert not tell(tmp_path, told)
-    assert rootless.read(tmp_path) == told
-    # A node that does not run or has no GPUs set up offers none.
-    assert inside(NodeState("a", False, GPUS, "nvidia", True, "worker", True), []) == InNode()
-    bare = inside(NodeState("a", True, (), "runc", False, "worker", True), [])
-    assert (bare.names, bare.injects) == ((), False)

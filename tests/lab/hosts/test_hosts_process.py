@@ -179,24 +179,6 @@ def test_the_command_line_runs_commands_and_injects_faults(folder: Path) -> None
     assert run(folder, "hgx-01", "fmpm -d 7") == 0
 
 
-def test_the_command_line_refuses_in_one_sentence_and_explains_itself(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    where = str(folder)
-    for arguments, message in (
-        (["exec", where, "hgx-77", "true"], "there is no host 'hgx-77'"),
-        (["exec", where, "hgx-01"], "exec needs a host and a command"),
-        (["in-use", where, "hgx-01", "77"], "hgx-h100 has no partition 77"),
-        (["fault", where, "hgx-01", "no-such"], "no-such"),
-    ):
-        assert main(arguments) == 1
-        error = capsys.readouterr().err
-        assert message in error
-        assert error.count("\n") == 1
-    assert main(["frobnicate"]) == 2
-    assert "exec FOLDER HOST COMMAND" in capsys.readouterr().err
-
-
 def test_a_deep_folder_is_no_obstacle_to_sockets_and_a_server_ends_with_its_folder(
     tmp_path: Path,
 ) -> None:
@@ -250,13 +232,6 @@ def chosen() -> int:
         return int(server.getsockname()[1])
 
 
-def test_a_port_that_was_let_go_is_the_last_that_any_server_comes_to(turns: Path) -> None:
-    first, second, third = chosen(), chosen(), chosen()
-    # Those between are taken by others, who have them in a row.
-    steps = [(later - first) % 6000 for later in (second, third)]
-    assert 0 < steps[0] < steps[1]
-
-
 def test_ports_that_others_have_or_only_hold_are_passed_over(turns: Path) -> None:
     with contextlib.ExitStack() as others:
         taken = [others.enter_context(ports.listen("x", None)).getsockname()[1] for _ in range(300)]
@@ -268,15 +243,3 @@ def test_ports_that_others_have_or_only_hold_are_passed_over(turns: Path) -> Non
         held.bind(("127.0.0.1", free))
         turns.write_text(str(free))
         assert chosen() != free
-
-
-@pytest.mark.parametrize("turn", ["32000", "not a port", None])
-def test_after_the_last_port_and_without_a_turn_there_are_ports_all_the_same(
-    turns: Path, turn: str | None
-) -> None:
-    if turn is None:
-        turns.parent.write_text("a file where the folder belongs")
-    else:
-        chosen()
-        turns.write_text(turn)
-    assert chosen() in range(26000, 32000)
