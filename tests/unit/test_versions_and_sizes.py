@@ -1,4 +1,4 @@
-"""Versions are compared as numbers, and sizes follow the measurements that they come from."""
+"""Versions are compared as numbers; sizes follow measurements, spelled as Kubernetes spells them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from gpuclusters.compat.versions import older, parse_release
+from gpuclusters.core import quantity
 from gpuclusters.core.naming import is_dns_label, is_reserved_namespace
 from gpuclusters.tenancy.model import Share, Size, quota_keys
 
@@ -65,3 +66,24 @@ def test_limits_have_defaults_because_a_quota_refuses_pods_that_state_none() -> 
     (limit,) = SHARE.limits()
     assert limit["default"] == limit["defaultRequest"] == {"cpu": "8", "memory": "64Gi"} | disk
     assert limit["max"] == {"cpu": "95", "memory": "758Gi", "ephemeral-storage": "512Gi"}
+
+
+@pytest.mark.parametrize(("millicores", "text"), [(1000, "1"), (1500, "1500m"), (250, "250m")])
+def test_cpu_is_spelled_as_kubernetes_spells_it(millicores: int, text: str) -> None:
+    assert quantity.cpu(millicores) == text
+
+
+def test_amounts_are_equal_however_they_are_spelled() -> None:
+    written = {"cpu": "1", "memory": "1Gi", "count": "2000"}
+    assert quantity.same_quantities(written, {"cpu": "1000m", "memory": "1024Mi", "count": "2k"})
+    assert not quantity.same_quantities(written, {**written, "memory": "1G"})
+    assert not quantity.same_quantities({"a": "1"}, {"a": "1", "b": "1"})
+    fractions = {"cpu": "500m", "memory": "1.5", "count": "1e3"}
+    assert quantity.same_quantities(fractions, {"cpu": "0.5", "memory": "1500m", "count": "1k"})
+    with pytest.raises(ValueError, match="no Kubernetes quantity"):
+        quantity.parse_quantity("four")
+
+
+@pytest.mark.parametrize(("mib", "text"), [(10240, "10Gi"), (1536, "1536Mi"), (320, "320Mi")])
+def test_memory_is_spelled_as_kubernetes_spells_it(mib: int, text: str) -> None:
+    assert quantity.memory(mib) == text

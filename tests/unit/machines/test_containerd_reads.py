@@ -132,6 +132,6 @@ def test_katas_handler_and_our_settings_stand_beside_each_other(
 
 
 def test_cdi_specs_are_read_elsewhere_with_the_library_that_is_in_this_containerd() -> None:
-    """test_cdi_library.py reads our specs with it, and gives a container its device nodes."""
+    """test_cdi.py reads our specs with it, and gives a container its device nodes."""
     library = "tags.cncf.io/container-device-interface"
     assert pinned(SOURCES / "cdi_reader", library) == pinned(PINNED, library)

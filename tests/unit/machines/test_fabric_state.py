@@ -1,10 +1,9 @@
-"""Partitions of a board: planning, and reconciling through a fabric manager that keeps state.
-
-Stories, those of leases among them, are in fabric_stories.yaml."""
+"""Partitions of a board: reconciling through a fabric manager that keeps state, and each of its answers."""
 
 import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,154 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
-from gpuclusters.fabric.answers import FabricError
-from gpuclusters.fabric.board import DEADLINE_SECONDS, NO_CONNECTION_SECONDS
+from gpuclusters.fabric import model
+from gpuclusters.fabric.answers import CODES, Action, FabricError, action, code_of_exit
+from gpuclusters.fabric.board import DEADLINE_SECONDS, NO_CONNECTION_SECONDS, FabricBoard
 from gpuclusters.fabric.decide import active_ids
-from tests.unit.machines.fabric_board import H100, PAIRS, Board, inputs
+from gpuclusters.fabric.table import TABLES, Baseboard
+from gpuclusters.host.model import PciFunction
+from tests.fixtures.made_up import CONNECTION
+from tests.fixtures.waiting import Waiting
+
+H100 = TABLES[Baseboard.HGX_H100]
+GPUS = {str(m): f"0000:{m:02x}:00.0" for m in range(1, 9)}
+PAIRS = [3, 4, 5, 6]
+
+
+def inputs(partitions: Sequence[int] | None, **changes: Any) -> model.FabricInputs:
+    return model.FabricInputs.model_validate(
+        {
+            "connection": CONNECTION,
+            "board": "board-0",
+            "baseboard": "hgx-h100",
+            "partitions": partitions,
+            "gpus": GPUS,
+        }
+        | changes
+    )
+
+
+@dataclass
+class Board(Waiting):
+    """A board with its fabric manager, VMs, and a clock that only waiting moves."""
+
+    active: set[int] = field(default_factory=set)
+    used: set[int] = field(default_factory=set)  # modules that a VM holds
+    table: dict[int, tuple[int, ...]] = field(
+        default_factory=lambda: {p.id: p.modules for p in H100.partitions}
+    )
+    answers: list[int | None] = field(default_factory=list)  # codes before the real answer
+    waits_for_list: bool = False
+    lists_while_waiting: bool = False
+    passes_list_on: bool = True
+    target: str = "hgx-01, board board-0"
+    calls: list[str] = field(default_factory=list)
+    history: list[set[int]] = field(default_factory=list)
+    meanwhile: dict[str, Callable[[], object]] = field(default_factory=dict)
+    """What others do once, just before an action."""
+    trips: int = 0
+    shuffled: dict[str, int] = field(default_factory=dict)  # modules elsewhere than in GPUS
+    left_out: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    links: dict[int, int] = field(default_factory=dict)  # of GPUs that have fewer than 18
+    withheld: set[int] = field(default_factory=set)  # modules that leases recycle
+    quarantined: set[int] = field(default_factory=set)  # of these
+
+    def _answer(self, action: str, *, works_while_waiting: bool = False) -> None:
+        self.calls.append(action)
+        if action in self.meanwhile:
+            self.meanwhile.pop(action)()
+        if self.answers and (code := self.answers.pop(0)) is not None:
+            raise FabricError(self.target, action, code, "")
+        if self.waits_for_list and not works_while_waiting:
+            raise FabricError(self.target, action, -8, "")
+
+    def partitions(self) -> Mapping[int, model.LivePartition]:
+        self._answer("list", works_while_waiting=self.lists_while_waiting)
+        self.trips += 1
+        return self._table()
+
+    def activate(self, partition_id: int) -> None:
+        self._answer(f"activate {partition_id}")
+        if partition_id in self.active:
+            raise FabricError(self.target, "activate", -17, "")
+        busy = {m for i in self.active for m in self.table[i]}
+        assert not busy & set(self.table[partition_id]), "a GPU in two active partitions"
+        self.active.add(partition_id)
+        self.history.append(set(self.active))
+
+    def deactivate(self, partition_id: int) -> None:
+        self._answer(f"deactivate {partition_id}")
+        if partition_id not in self.active:
+            raise FabricError(self.target, "deactivate", -18, "")
+        assert not self.used & set(self.table[partition_id]), "pulled from under a VM"
+        self.active.remove(partition_id)
+        self.history.append(set(self.active))
+
+    def change(self, steps: Sequence[model.FabricStep]) -> model.FabricChange:
+        """What the script on the host does: in order, up to the first that cannot be done."""
+        self.trips += 1
+        left: list[int] = []
+        for done, step in enumerate(steps):
+            deactivates = step.verb == "deactivate"
+            modules = {int(a[5:7], 16) for a in step.addresses}
+            if deactivates and self.used & modules:
+                return model.FabricChange(done, tuple(left), held=f"{step.words}: process 4242")
+            if not deactivates and (self.withheld | self.quarantined) & modules:
+                left.append(step.partition)
+                continue
+            try:
+                (self.deactivate if deactivates else self.activate)(step.partition)
+            except FabricError as error:
+                if error.code != (-18 if deactivates else -17):
+                    told = FabricError(self.target, step.words, error.code, "")
+                    return model.FabricChange(done, tuple(left), failed=told)
+        marks = model.LeaseMarks(
+            frozenset(GPUS[str(m)] for m in self.withheld | self.quarantined),
+            frozenset(GPUS[str(m)] for m in self.quarantined),
+        )
+        live = None if self.waits_for_list else self._table()
+        return model.FabricChange(len(steps), tuple(left), live=live, marks=marks)
+
+    def unsupported(self) -> Mapping[int, tuple[int, ...]]:
+        self.calls.append("unsupported")
+        return self.left_out
+
+    def _table(self) -> Mapping[int, model.LivePartition]:
+        return {
+            i: model.LivePartition(
+                i,
+                modules,
+                i in self.active,
+                {m: (self.links.get(m, 18), 18 if len(modules) > 1 else 0) for m in modules},
+            )
+            for i, modules in self.table.items()
+        }
+
+    def set_activated(self, partition_ids: Sequence[int]) -> None:
+        self._answer(f"set {sorted(partition_ids)}", works_while_waiting=True)
+        self.waits_for_list = False
+        self.active = set(partition_ids) if self.passes_list_on else set()
+
+    def inspect(self, addresses: Sequence[str]) -> Mapping[str, PciFunction]:
+        users = {a: (4242,) if int(m) in self.used else () for m, a in GPUS.items()}
+        return {a: PciFunction(a, True, "1", "vfio-pci", users[a]) for a in addresses}
+
+    def read(self, addresses: Sequence[str]) -> model.ModuleReading:
+        self.calls.append("modules")
+        of = {a: int(m) for m, a in GPUS.items()}
+        held = {a: "4242" for a in addresses if of[a] in self.used}
+        modules = {a: self.shuffled.get(a, of[a]) for a in addresses if a not in held}
+        return model.ModuleReading(modules=modules, held=held)
+
+    def restart(self) -> None:
+        self.active, self.waits_for_list = set(), True
+
+    def declared(self, spec: model.FabricInputs, *, modules: bool = False) -> FabricBoard:
+        return FabricBoard(spec, self, self, self, self, self if modules else None)
+
 
 STORIES = yaml.safe_load((Path(__file__).parent / "fabric_stories.yaml").read_text())
 
@@ -112,8 +253,8 @@ def begun(story: dict[str, Any]) -> Board:
         tables.update({number: tuple(modules) for number, modules in tables.items()})
     if story.get("restarted"):
         board.restart()
-    for action, change in story.get("meanwhile", {}).items():
-        board.meanwhile[action] = partial(happens, board, change)
+    for call, change in story.get("meanwhile", {}).items():
+        board.meanwhile[call] = partial(happens, board, change)
     return board
 
 
@@ -170,3 +311,87 @@ def test_a_board_with_a_past_becomes_what_is_declared_or_stays(story: dict[str, 
         if "warnings" in of:
             assert len(made.warnings) == len(of["warnings"])
             assert all(map(re.search, of["warnings"], made.warnings)), made.warnings
+
+
+REFUSED = yaml.safe_load((Path(__file__).parent / "fabric_inputs.yaml").read_text())
+ON_ACTIVATE = {
+    **dict.fromkeys([-5, -8, -9, -14, -15, -22], Action.RETRY),
+    **dict.fromkeys([-7, -13, -16, -23], Action.LOOK),
+    -10: Action.QUARANTINE,
+    -17: Action.SUCCEED,
+}
+ON_DEACTIVATE = {
+    **dict.fromkeys([-5, -8, -9, -14, -15, -22], Action.RETRY),
+    **dict.fromkeys([-4, -7, -13, -16, -23], Action.LOOK),
+    -10: Action.QUARANTINE,
+    -18: Action.SUCCEED,
+}
+
+
+@pytest.mark.parametrize("code", range(-29, 0))
+def test_every_code_has_a_meaning_a_remedy_and_an_action(code: int) -> None:
+    assert CODES[code].meaning
+    assert CODES[code].remedy
+    assert code_of_exit(code & 0xFF) == code
+    assert action(code, "activate") is ON_ACTIVATE.get(code, Action.FAIL)
+    assert action(code, "deactivate") is ON_DEACTIVATE.get(code, Action.FAIL)
+    shown = str(FabricError("hgx-01", "do it", code, "words"))
+    assert f"answered {code}, {CODES[code].meaning} (words); {CODES[code].remedy}" in shown
+
+
+@pytest.mark.parametrize("code", range(-29, 0))
+@pytest.mark.parametrize("verb", ["activate", "deactivate"])
+def test_what_a_step_does_about_each_code(code: int, verb: str) -> None:
+    # A list, then the only step, which is answered with the code once.
+    board = Board(active=set() if verb == "activate" else {7}, answers=[None, code])
+    wanted, applied = ([7], []) if verb == "activate" else ([], [7])
+    expected = action(code, verb)
+    if expected in (Action.RETRY, Action.SUCCEED):
+        if expected is Action.SUCCEED:  # it is so already: somebody else did it
+            board.active = set(wanted)
+            board.answers = []
+        board.declared(inputs(wanted)).ensure(applied=applied)
+        assert board.active == set(wanted)
+        assert (board.time > 0) is (expected is Action.RETRY)
+        return
+    with pytest.raises(FabricError) as failed:
+        board.declared(inputs(wanted)).ensure(applied=applied)
+    assert f"could not {verb} partition 7 (GPUs 1)" in str(failed.value)
+    assert ("quarantine" in str(failed.value)) is (expected is Action.QUARANTINE)
+    assert board.time == 0
+
+
+@pytest.mark.parametrize("code", [-7, -16, -23])
+def test_a_code_that_can_mean_already_active_is_looked_into(code: int) -> None:
+    board = Board(answers=[None, code])
+    board.meanwhile["activate 7"] = lambda: board.active.add(7)
+    assert board.declared(inputs([7])).ensure(applied=[]).wanted == (7,)
+
+
+def test_partitions_without_support_are_a_warning_unless_they_are_wanted() -> None:
+    board = Board()
+    for number in (0, 2, 6, 14):
+        board.left_out[number] = board.table.pop(number)
+    made = board.declared(inputs([1, 5, 12])).ensure(applied=[])
+    assert board.active == {1, 5, 12}
+    (warning,) = made.warnings
+    assert "partitions 0, 2, 6, 14 are not supported at the moment because GPUs 8 failed" in warning
+    assert any(warning in note for note in board.notes)
+
+    board.calls.clear()
+    with pytest.raises(Refused) as refused:
+        board.declared(inputs([1, 2])).ensure(applied=[1, 5, 12])
+    assert "partitions 2 are wanted" in str(refused.value)
+    assert f"GPUs 8 ({GPUS['8']}) failed" in str(refused.value)
+    assert board.active == {1, 5, 12}
+
+
+def test_equal_or_unknown_versions_are_fine() -> None:
+    inputs(PAIRS, fabric_manager_version="595.58.03", guest_driver="595.58.03")
+    inputs(PAIRS, guest_driver="595.58.03")
+
+
+@pytest.mark.parametrize(("changes", "said"), REFUSED)
+def test_inputs_that_cannot_be_are_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=f"(?s){said}"):
+        inputs(**{"partitions": PAIRS, **changes})

@@ -1,19 +1,33 @@
-"""Placement takes what hurts least, finds a place whenever there is one, and always the same one."""
+"""Placement takes what hurts least; turns converge to equal shares, and large requests come to theirs."""
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuclusters.fabric.table import TABLES, Baseboard, Partition, PartitionTable, plan_layout
+from gpuclusters.lease import placement as fair_share
 from gpuclusters.lease.placement import (
+    NOT_READY,
+    PATIENCE_SECONDS,
+    UNREACHABLE,
     BoardView,
+    Cost,
+    Outage,
     PartitionState,
     Placement,
+    Schedule,
+    Waiting,
+    Why,
+    best_of,
+    outage_of,
+    outages,
     partition_states,
     place,
+    schedule,
 )
 
 H100 = TABLES[Baseboard.HGX_H100]
@@ -163,3 +177,283 @@ def test_states_add_up_to_what_is_on_offer(views: list[BoardView]) -> None:
     assert sum(counts.values()) == sum(len(view.offered) for view in views)
     free = {size: n for (size, state), n in counts.items() if state is PartitionState.FREE}
     assert +Counter(free) == free_by_size(views)
+
+
+LATE = PATIENCE_SECONDS + 1
+
+waiting_lists = st.lists(
+    st.builds(
+        Waiting,
+        uid=st.uuids().map(str),
+        tenant=st.sampled_from("abcd"),
+        size=st.sampled_from([1, 2, 4, 8]),
+        since=st.integers(0, 1000).map(float),
+    ),
+    max_size=30,
+    unique_by=lambda w: w.uid,
+)
+holdings = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 40))
+free_sets = st.lists(st.sets(st.integers(1, 8)), max_size=4)
+
+
+def ask(uid: str, tenant: str, size: int = 1, since: float = 0.0) -> Waiting:
+    return Waiting(uid, tenant, size, since)
+
+
+def uids(requests: list[Waiting]) -> list[str]:
+    return [request.uid for request in requests]
+
+
+def order(waiting: list[Waiting], holding: dict[str, int]) -> list[Waiting]:
+    """The turns where there is room for everybody."""
+    boards = [board(f"hgx-{number:02}") for number in range(40)]
+    return [grant.request for grant in schedule(waiting, holding, boards, now=0).grants]
+
+
+def granted(found: Schedule) -> dict[str, tuple[str, int]]:
+    return {g.request.uid: (g.placement.host, g.placement.partition.id) for g in found.grants}
+
+
+def kept(found: Schedule) -> tuple[str, str, int] | None:
+    if found.reserved is None:
+        return None
+    placement = found.reserved.placement
+    return found.reserved.request.uid, placement.host, placement.partition.id
+
+
+@given(waiting_lists, holdings, st.randoms(use_true_random=False))
+def test_each_request_has_exactly_one_turn_however_the_queue_is_listed(
+    waiting: list[Waiting], holding: dict[str, int], chance: random.Random
+) -> None:
+    turns = order(waiting, holding)
+    assert sorted(uids(turns)) == sorted(uids(waiting))
+    chance.shuffle(waiting)
+    assert order(waiting, holding) == turns
+
+
+@given(waiting_lists, holdings)
+def test_next_is_the_oldest_request_of_those_whose_tenants_hold_the_fewest_gpus(
+    waiting: list[Waiting], holding: dict[str, int]
+) -> None:
+    held = Counter(holding)
+    turns = order(waiting, holding)
+    for number, request in enumerate(turns):
+        first = min((held[later.tenant], later.since) for later in turns[number:])
+        assert (held[request.tenant], request.since) == first
+        held[request.tenant] += request.size
+
+
+@given(waiting_lists, holdings, free_sets, st.floats(0, 2000))
+def test_grants_are_free_partitions_of_the_right_size_and_never_overlap(
+    waiting: list[Waiting], holding: dict[str, int], free: list[set[int]], now: float
+) -> None:
+    boards = [board(f"hgx-{n:02}", free=modules) for n, modules in enumerate(free)]
+    found = schedule(waiting, holding, boards, now=now)
+    gpus = [(g.placement.host, m) for g in found.grants for m in g.placement.partition.modules]
+    assert len(gpus) == len(set(gpus))
+    assert set(gpus) <= {(b.host, module) for b in boards for module in b.free}
+    assert all(g.request.size == g.placement.partition.size for g in found.grants)
+    served = [grant.request.uid for grant in found.grants]
+    assert len(served) == len(set(served))
+    if found.reserved is not None:
+        assert found.reserved.request.uid not in served
+        host, partition = found.reserved.placement.host, found.reserved.placement.partition
+        assert not {(host, module) for module in partition.modules} & set(gpus)
+
+
+@given(waiting_lists, holdings, free_sets, st.floats(0, 2000))
+def test_nothing_is_refused_that_fits_beside_grants_and_reservations(
+    waiting: list[Waiting], holding: dict[str, int], free: list[set[int]], now: float
+) -> None:
+    boards = {f"hgx-{n:02}": board(f"hgx-{n:02}", free=modules) for n, modules in enumerate(free)}
+    found = schedule(waiting, holding, list(boards.values()), now=now)
+    for taken in (*found.grants, *filter(None, [found.reserved])):
+        host = taken.placement.host
+        boards[host] = boards[host].without(taken.placement.partition.modules)
+    served = {grant.request.uid for grant in found.grants}
+    for request in waiting:
+        if request.uid not in served:
+            assert place(request.size, list(boards.values())) is None
+
+
+@given(waiting_lists, holdings, free_sets)
+def test_nothing_is_kept_before_patience_is_at_its_end(
+    waiting: list[Waiting], holding: dict[str, int], free: list[set[int]]
+) -> None:
+    boards = [board(f"hgx-{n:02}", free=modules) for n, modules in enumerate(free)]
+    now = max((request.since for request in waiting), default=0.0)
+    found = schedule(waiting, holding, boards, now=now, patience_seconds=1001)
+    assert found.reserved is None
+    turns = uids(order(waiting, holding))
+    if len(granted(found)) == len(waiting):
+        assert list(granted(found)) == turns
+
+
+def test_a_small_request_overtakes_a_large_one_that_does_not_fit_yet() -> None:
+    waiting = [ask("big", "a", 8, since=0), ask("small", "b", 1, since=1)]
+    found = schedule(waiting, {}, [board(free=ALL - {1})], now=10.0)
+    assert granted(found) == {"small": ("hgx-01", 9)}
+    assert found.reserved is None
+
+
+def test_after_its_patience_the_board_nearest_to_free_is_kept_for_a_large_request() -> None:
+    waiting = [ask("big", "a", 8, since=0), ask("small", "b", 1, since=1)]
+    boards = [board("hgx-01", free={1, 2}), board("hgx-02", free=ALL - {8})]
+    found = schedule(waiting, {}, boards, now=LATE)
+    assert kept(found) == ("big", "hgx-02", 0)
+    assert granted(found) == {"small": ("hgx-01", 7)}, "elsewhere small ones go on"
+    alone = schedule(waiting, {}, boards[1:], now=LATE)
+    assert granted(alone) == {}, "seven GPUs wait for the eighth"
+
+
+def test_a_board_with_a_gpu_in_quarantine_is_never_kept_for_what_needs_that_gpu() -> None:
+    hurt = BoardView("hgx-01", H100.partitions, ALL - {8}, lost=frozenset({8}))
+    busy = board("hgx-02", free={1})
+    big = [ask("big", "a", 8)]
+    assert kept(schedule(big, {}, [hurt, busy], now=LATE)) == ("big", "hgx-02", 0)
+    assert kept(schedule(big, {}, [hurt], now=LATE)) is None
+
+
+def test_a_flood_of_large_requests_keeps_one_board_only() -> None:
+    flood = [ask(f"big{n}", "abcde"[n], 8, since=n) for n in range(5)]
+    boards = [board(f"hgx-{n:02}", free=ALL - {1}) for n in range(3)]
+    found = schedule([*flood, ask("small", "z", since=9)], {"z": 3}, boards, now=LATE + 9)
+    assert kept(found) == ("big0", "hgx-00", 0)
+    assert granted(found) == {"small": ("hgx-01", 9)}
+
+
+def test_age_counts_only_for_tenants_below_an_equal_share() -> None:
+    waiting = [ask("rich", "a", 8, since=0), ask("poor", "b", 8, since=5)]
+    boards = [board("hgx-01", free=ALL - {1}), board("hgx-02", free=set())]
+    found = schedule(waiting, {"a": 8, "b": 1}, boards, now=LATE + 5)
+    assert kept(found) == ("poor", "hgx-01", 0), "16 GPUs, two tenants: eight each"
+    assert kept(schedule(waiting[:1], {"a": 8, "b": 1}, boards, now=LATE)) is None
+
+
+def test_an_old_request_that_fits_comes_before_the_turns_of_the_others() -> None:
+    waiting = [ask("old", "a", 1, since=0), ask("new", "b", 1, since=LATE)]
+    boards = [board(free={1}), board("hgx-02", free=set())]
+    assert granted(schedule(waiting, {"a": 2}, boards, now=LATE)) == {"old": ("hgx-01", 7)}
+    young = schedule(waiting, {"a": 2}, boards, now=10.0)
+    assert granted(young) == {"new": ("hgx-01", 7)}
+
+
+def test_a_blocked_request_does_not_count_against_its_tenant() -> None:
+    waiting = [ask("big", "a", 8, since=0), ask("a1", "a", since=1), ask("b1", "b", since=2)]
+    found = schedule(waiting, {}, [board(free={1})], now=5.0)
+    assert granted(found) == {"a1": ("hgx-01", 7)}
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([2, 4, 8]))
+def test_a_large_request_starts_however_many_small_ones_keep_coming(seed: int, size: int) -> None:
+    """Small requests arrive faster than they can be served; all containers end at some time."""
+    chance = random.Random(seed)
+    boards = [f"hgx-{n:02}" for n in range(3)]
+    running: list[tuple[float, str, str, tuple[int, ...]]] = []
+    queue = [ask("big", "large", size, since=1.0)]
+    for step in range(400):
+        now = step * 60.0
+        running = [entry for entry in running if entry[0] > now]
+        queue += [ask(f"s{step}-{n}", f"t{n % 8}", 1, since=now) for n in range(30)]
+        busy = {(host, module) for _, _, host, modules in running for module in modules}
+        views = [board(h, free={m for m in ALL if (h, m) not in busy}) for h in boards]
+        holding = Counter[str]()
+        for _, tenant, _, modules in running:
+            holding[tenant] += len(modules)
+        holding["large"] = 20 if step < 70 else 0  # until then it holds more than its share
+        found = schedule(queue, holding, views, now=now)
+        for grant in found.grants:
+            if grant.request.uid == "big":
+                assert step >= 70
+                return
+            place_ = grant.placement
+            end = now + chance.uniform(60, 3600)
+            running.append((end, grant.request.tenant, place_.host, place_.partition.modules))
+        served = {grant.request.uid for grant in found.grants}
+        queue = [request for request in queue if request.uid not in served][:200]
+    raise AssertionError("the large request never started")
+
+
+def test_a_board_is_looked_at_again_only_after_something_was_placed_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+
+    def counted(size: int, view: BoardView) -> tuple[Cost, Placement] | None:
+        looks.append(view.host)
+        return best_of(size, view)
+
+    monkeypatch.setattr(fair_share, "best_of", counted)
+    boards = [board(f"hgx-{n:02}") for n in range(20)]
+    found = schedule([ask(f"w{n:03}", "a") for n in range(160)], {}, boards, now=0)
+    assert len(found.grants) == 160
+    assert len(looks) <= 20 + 160
+
+
+SINCE = "2026-11-22T15:04:05Z"
+
+
+def node(
+    ready: str | None = "True",
+    *,
+    cordoned: bool = False,
+    taints: tuple[str, ...] = (),
+    since: str | None = SINCE,
+) -> dict[str, Any]:
+    conditions = [{"type": "MemoryPressure", "status": "False"}]
+    if ready is not None:
+        condition = {"type": "Ready", "status": ready}
+        conditions.append(condition | ({"lastTransitionTime": since} if since else {}))
+    spec: dict[str, Any] = {"unschedulable": True} if cordoned else {}
+    if taints:
+        spec["taints"] = [{"key": key, "effect": "NoSchedule"} for key in taints]
+    return {"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}}
+
+
+@pytest.mark.parametrize(
+    ("body", "why", "message"),
+    [
+        (None, Why.GONE, "the cluster has no node n"),
+        (node("False"), Why.NOT_READY, f"n is NotReady since {SINCE}"),
+        (node("Unknown"), Why.NOT_READY, f"n is NotReady since {SINCE}"),
+        (node("Unknown", since=None), Why.NOT_READY, "n is NotReady"),
+        (node(None), Why.NOT_READY, "n is NotReady"),
+        ({"metadata": {"name": "n"}}, Why.NOT_READY, "n is NotReady"),
+        (node(taints=(UNREACHABLE,)), Why.NOT_READY, f"n has the taint {UNREACHABLE}"),
+        (node(taints=("other", NOT_READY)), Why.NOT_READY, f"n has the taint {NOT_READY}"),
+        (node("Unknown", cordoned=True), Why.NOT_READY, f"n is NotReady since {SINCE}"),
+        (node(cordoned=True), Why.CORDONED, "n is cordoned"),
+    ],
+)
+def test_a_node_that_does_not_serve_says_why(
+    body: dict[str, Any] | None, why: Why, message: str
+) -> None:
+    found = outage_of("n", body)
+    assert found == Outage(why, message)
+    assert found.lost is (why is not Why.CORDONED)
+
+
+@given(
+    ready=st.sampled_from(["True", "False", "Unknown", None]),
+    cordoned=st.booleans(),
+    since=st.sampled_from([SINCE, None]),
+    taints=st.sets(st.sampled_from([UNREACHABLE, NOT_READY, "nvidia.com/gpu"])),
+)
+def test_a_node_serves_exactly_if_it_is_ready_and_nobody_keeps_pods_away(
+    ready: str | None, cordoned: bool, since: str | None, taints: set[str]
+) -> None:
+    body = node(ready, cordoned=cordoned, since=since, taints=tuple(sorted(taints)))
+    found = outage_of("n", body)
+    there = ready == "True" and not taints & {UNREACHABLE, NOT_READY}
+    assert (found is None) is (there and not cordoned)
+    # Only of a node that is there something is known.
+    assert (found is not None and found.lost) is not there
+
+
+def test_nodes_that_nobody_asks_for_do_not_matter_and_those_that_are_missing_do() -> None:
+    found = outages(["a", "b", "c"], {"a": node(), "b": node("Unknown"), "stranger": node("False")})
+    assert {name: outage.why for name, outage in found.items()} == {
+        "b": Why.NOT_READY,
+        "c": Why.GONE,
+    }
