@@ -24,7 +24,7 @@ class HostileBmc:
         self.url = url
         self.certificate = certificate
         self.answers: dict[str, Answer] = {}
-        self.otherwise: Callable[[str], Answer] = lambda _: status(404)
+        self.otherwise: Callable[[str], Answer] = lambda _: document({}, 404)
         self.asked: list[str] = []
         """Targets, in the order of the requests."""
 
@@ -75,36 +75,18 @@ def page(items: Sequence[str], *, count: Any = None, **more: Any) -> dict[str, A
     return found
 
 
-def document(body: Any, code: int = 200, **headers: str) -> bytes:
-    """An answer with a body in JSON."""
-    content = json.dumps(body).encode()
+def sent(content: bytes, code: int = 200, **headers: str) -> bytes:
+    """An answer with this body."""
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
     return f"HTTP/1.1 {code} X\r\nContent-Length: {len(content)}\r\n{lines}\r\n".encode() + content
 
 
-def status(code: int, **headers: str) -> bytes:
-    """An answer that is no document."""
-    return document({}, code, **headers)
+def document(body: Any, code: int = 200, **headers: str) -> bytes:
+    """An answer with a body in JSON."""
+    return sent(json.dumps(body).encode(), code, **headers)
 
 
 async def broken_off(writer: asyncio.StreamWriter) -> None:
     """Sends less than it announces."""
     writer.write(document(page([]))[:-5])
     await writer.drain()
-
-
-async def dripping(writer: asyncio.StreamWriter) -> None:
-    """Sends a byte now and then, for ever."""
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n{")
-    while True:
-        await writer.drain()
-        await asyncio.sleep(0.05)
-        writer.write(b" ")
-
-
-async def without_end(writer: asyncio.StreamWriter) -> None:
-    """Sends and sends."""
-    writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-    while True:
-        writer.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
-        await writer.drain()

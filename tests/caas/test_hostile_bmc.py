@@ -2,11 +2,12 @@
 
 import asyncio
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from caas.controllers import redfish
 from caas.controllers.host_effects import HostEffects
@@ -22,56 +23,52 @@ from tests.caas.hostile_bmc import (
     HostileBmc,
     broken_off,
     document,
-    dripping,
     hostile_bmc,
     page,
-    status,
-    without_end,
+    sent,
 )
 
+DATA = yaml.safe_load(Path(__file__).with_suffix(".attacks.yaml").read_text())
+GPU, OTHER = DATA["gpu"], DATA["other"]
 GOLDEN = Golden(versions={"HGX_FW_": (GOOD,)})
-GPU, OTHER = "HGX_FW_GPU_SXM_1", "HGX_FW_BMC_0"
-ELSEWHERE = "https://attacker.example"
 Prepare = Callable[[HostileBmc], None]
 
 
-def effects(client: Redfish, seconds: float) -> HostEffects:
+async def reading(
+    bmc: HostileBmc, *, seconds: float = 60, also_believed: str = ""
+) -> board.Outcome:
+    """How the reading of GPU 1's firmware ends, as the lease machine is told; the machine is not asked."""
     limits = board.Limits(verifying=seconds)
     orders = board.Orders("hgx-01", {}, (), True, RecyclePolicy.FULL, GOLDEN, limits)
     host = Host.model_construct(name="hgx-01", fabric_manager="", gpus=())
-    return HostEffects(host, orders, Nobody(), client)
+    nobody: Any = None
+    client = Redfish(bmc.url, "admin", "password", f"{bmc.certificate}\n{also_believed}")
+    try:
+        return await HostEffects(host, orders, nobody, client).do(board.ReadFirmware(1, 1))
+    finally:
+        await client.close()
 
 
 def read(folder: Path, prepare: Prepare, seconds: float = 60) -> board.Outcome:
-    """How the reading of GPU 1's firmware ends, as the lease machine is told."""
-
-    async def reading() -> board.Outcome:
+    async def act() -> board.Outcome:
         async with hostile_bmc(folder) as bmc:
             bmc.has({GPU: GOOD, OTHER: GOOD})
             prepare(bmc)
-            client = Redfish(bmc.url, "admin", "password", bmc.certificate)
-            try:
-                return await effects(client, seconds).do(board.ReadFirmware(1, 1))
-            finally:
-                await client.close()
+            return await reading(bmc, seconds=seconds)
 
-    return asyncio.run(reading())
+    return asyncio.run(act())
 
 
-def ended(
-    outcome: board.Outcome, kind: type[board.Failed | board.Refused], reason: str | None
-) -> str:
+def ended(outcome: board.Outcome, kind: str, reason: str | None) -> str:
     """What is said of it, if it ended like this."""
-    assert isinstance(outcome, kind)
-    assert outcome.reason == reason
+    assert isinstance(outcome, board.Failed | board.Refused)
+    assert (type(outcome).__name__, outcome.reason) == (kind, reason)
     return outcome.message
 
 
-class Nobody:
-    """The machine itself, which is not asked."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(name)
+def number_of(target: str) -> int:
+    """Which page of many it is."""
+    return int(target.rpartition("=")[2]) if "=" in target else 0
 
 
 def first(body: Any) -> Prepare:
@@ -81,12 +78,6 @@ def first(body: Any) -> Prepare:
         bmc.answers[INVENTORY] = body
 
     return prepare
-
-
-def test_an_honest_inventory_is_read(tmp_path: Path) -> None:
-    outcome = read(tmp_path, first(page([GPU, OTHER])))
-    assert isinstance(outcome, board.Succeeded)
-    assert outcome.result == {GPU: GOOD, OTHER: GOOD}
 
 
 @pytest.mark.attack(
@@ -115,21 +106,16 @@ def test_a_bad_item_on_the_second_page_is_found(tmp_path: Path, link: str) -> No
 
     outcome = read(tmp_path, prepare)
     assert isinstance(outcome, board.Succeeded)
-    assert isinstance(outcome.result, dict)
-    (finding,) = firmware_findings(GOLDEN, 1, outcome.result)
+    assert outcome.result == {GPU: GOOD, OTHER: BAD}
+    (finding,) = firmware_findings(GOLDEN, 1, {GPU: GOOD, OTHER: BAD})
     assert finding == f"{OTHER} is {BAD}, accepted is {GOOD}"
 
 
-def _item(bmc: HostileBmc, link: str) -> None:
-    bmc.answers[INVENTORY] = {"Members": [{"@odata.id": link}], "Members@odata.count": 1}
-
-
-def _next(bmc: HostileBmc, link: str) -> None:
-    bmc.answers[INVENTORY] = page([GPU], count=2, next=link)
-
-
-def _redirect(bmc: HostileBmc, link: str) -> None:
-    bmc.answers[INVENTORY] = status(307, Location=link)
+ELSEWHERE: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "next": ("InventoryLinkRefused", lambda link: page([GPU], count=2, next=link)),
+    "item": ("InventoryLinkRefused", lambda link: page([]) | {"Members": [{"@odata.id": link}]}),
+    "redirect": ("InventoryRedirected", lambda link: document({}, 307, Location=link)),
+}
 
 
 @pytest.mark.attack(
@@ -137,14 +123,7 @@ def _redirect(bmc: HostileBmc, link: str) -> None:
     tries="sends the reader, and with it the login, to another place by a link or a redirect",
     stopped_by="another scheme, host or port is never asked, and the GPU is quarantined",
 )
-@pytest.mark.parametrize(
-    ("way", "reason"),
-    [
-        (_next, "InventoryLinkRefused"),
-        (_item, "InventoryLinkRefused"),
-        (_redirect, "InventoryRedirected"),
-    ],
-)
+@pytest.mark.parametrize("way", ELSEWHERE)
 @pytest.mark.parametrize(
     "link",
     [
@@ -155,100 +134,86 @@ def _redirect(bmc: HostileBmc, link: str) -> None:
         "https://127.0.0.1:{port}@127.0.0.1:{other}",
     ],
 )
-def test_the_login_goes_nowhere_else(
-    tmp_path: Path, way: Callable[[HostileBmc, str], None], reason: str, link: str
-) -> None:
-    async def reading() -> board.Outcome:
+def test_the_login_goes_nowhere_else(tmp_path: Path, way: str, link: str) -> None:
+    reason, answer = ELSEWHERE[way]
+
+    async def act() -> board.Outcome:
         async with hostile_bmc(tmp_path / "a") as bmc, hostile_bmc(tmp_path / "b") as trap:
             ports = (bmc.url.rpartition(":")[2], trap.url.rpartition(":")[2])
-            way(bmc, link.format(port=ports[0], other=ports[1]) + f"{INVENTORY}/{OTHER}")
+            to = link.format(port=ports[0], other=ports[1]) + f"{INVENTORY}/{OTHER}"
+            bmc.answers[INVENTORY] = answer(to)
             # Both places would be believed: it is not the certificate that stops it.
-            client = Redfish(bmc.url, "admin", "password", f"{bmc.certificate}\n{trap.certificate}")
-            try:
-                outcome = await effects(client, 60).do(board.ReadFirmware(1, 1))
-            finally:
-                await client.close()
+            outcome = await reading(bmc, also_believed=trap.certificate)
             assert trap.asked == []
             assert bmc.asked == [INVENTORY]
             return outcome
 
-    said = ended(asyncio.run(reading()), board.Refused, reason)
+    said = ended(asyncio.run(act()), "Refused", reason)
     assert "hgx-01: the BMC 127.0.0.1:" in said
     assert "then recheck" in said
 
 
-def _endless(bmc: HostileBmc) -> None:
-    def answer(target: str) -> dict[str, Any]:
-        number = int(target.rpartition("=")[2]) if "=" in target else 0
-        return page([f"HGX_FW_X_{number}"], count=10**6, next=f"?$skip={number + 1}")
-
-    bmc.otherwise = answer
-
-
-def _round(bmc: HostileBmc) -> None:
-    bmc.answers[INVENTORY] = page([GPU], count=2, next="?a")
-    bmc.answers[f"{INVENTORY}?a"] = page([OTHER], count=2, next=bmc.url + INVENTORY)
+async def without_end(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        writer.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
+        await writer.drain()
 
 
-def _crowded(bmc: HostileBmc) -> None:
-    bmc.answers[INVENTORY] = page([f"X_{number}" for number in range(5000)])
+def named(what: str) -> Any:
+    match what:
+        case "pages without end":
+            return lambda target: page(
+                [f"X_{number_of(target)}"], count=10**6, next=f"?$skip={number_of(target) + 1}"
+            )
+        case "bytes without end":
+            return without_end
+        case "5000 items":
+            return page([f"X_{number}" for number in range(5000)])
+        case "packed":
+            return sent(gzip.compress(b" " * 50_000_000), Content_Encoding="gzip")
+        case "broken off":
+            return broken_off
+        case "no text":
+            return sent(b"\xff\xfe")
+        case "nested":
+            return sent(b"[" * 100_000)
+    raise AssertionError(what)
 
 
-def _counts_differ(bmc: HostileBmc) -> None:
-    bmc.answers[INVENTORY] = page([GPU], count=3, next="?a")
-    bmc.answers[f"{INVENTORY}?a"] = page([OTHER], count=2)
+def answer_of(bmc: HostileBmc, row: Any) -> Any:
+    match row:
+        case str():
+            return named(row)
+        case {"text": text}:
+            return sent(text.encode())
+        case {"document": body}:
+            return document(body)
+    changes = {key: value for key, value in row.items() if key == "Members"}
+    how = {key: value for key, value in row.items() if key in ("count", "next")}
+    if isinstance(link := how.get("next"), str):
+        how["next"] = link.replace("{url}", bmc.url)
+    return page(row["items"], **how) | changes
 
 
-def _packed(bmc: HostileBmc) -> None:
-    body = gzip.compress(b" " * 50_000_000)
-    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
-    bmc.answers[INVENTORY] = head.encode() + body
+CASES = {
+    f"{name}: {case}": attack | row
+    for name, attack in DATA["attacks"].items()
+    for case, row in attack["cases"].items()
+}
 
 
-@pytest.mark.attack(
-    by="a BMC",
-    tries="links in a loop, to pages without end, or sends more than can be held, packed or not",
-    stopped_by="pages, items and bytes have bounds, and the GPU is quarantined",
-)
-@pytest.mark.parametrize(
-    ("prepare", "reason"),
-    [
-        (first(page([GPU], count=2, next=INVENTORY)), "InventoryLooped"),
-        (first(page([GPU], count=2, next="")), "InventoryLooped"),
-        (_round, "InventoryLooped"),
-        (_endless, "InventoryLooped"),
-        (first(without_end), "InventoryTooLarge"),
-        (_crowded, "InventoryTooLarge"),
-        (_packed, "InventoryMalformed"),
-    ],
-    ids=["itself", "nothing", "round", "endless", "bytes", "items", "packed"],
-)
-def test_an_inventory_without_end_is_refused(tmp_path: Path, prepare: Prepare, reason: str) -> None:
-    ended(read(tmp_path, prepare), board.Refused, reason)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_an_inventory_that_lies_is_not_believed(tmp_path: Path, case: Mapping[str, Any]) -> None:
+    def prepare(bmc: HostileBmc) -> None:
+        for where, row in case["answers"].items():
+            if where == "*":
+                bmc.otherwise = answer_of(bmc, row)
+            else:
+                bmc.answers[INVENTORY + where] = answer_of(bmc, row)
 
-
-@pytest.mark.attack(
-    by="a BMC",
-    tries="leaves items out, lists them twice, or breaks its answer off",
-    stopped_by="items are counted and told apart; it is asked again, then the GPU is quarantined",
-)
-@pytest.mark.parametrize(
-    ("prepare", "reason"),
-    [
-        (first(page([GPU], count=2)), "InventoryIncomplete"),
-        (first(page([GPU, OTHER], count=1)), "InventoryIncomplete"),
-        (_counts_differ, "InventoryIncomplete"),
-        (first(page([GPU, GPU])), "InventoryDuplicated"),
-        (first(page([GPU, f"{GPU}/"])), "InventoryDuplicated"),
-        (first(page([GPU, GPU.replace("_", "%5F")])), "InventoryDuplicated"),
-        (first(page([GPU, f"../Other/{GPU}?x#y"])), "InventoryDuplicated"),
-        (first(broken_off), "InventoryTruncated"),
-    ],
-)
-def test_an_inventory_that_is_not_whole_is_not_believed(
-    tmp_path: Path, prepare: Prepare, reason: str
-) -> None:
-    assert "hgx-01: the BMC 127.0.0.1:" in ended(read(tmp_path, prepare), board.Failed, reason)
+    said = ended(read(tmp_path, prepare), case["ends"], case["says"])
+    assert "hgx-01: the BMC 127.0.0.1:" in said
 
 
 @pytest.mark.attack(
@@ -259,78 +224,39 @@ def test_an_inventory_that_is_not_whole_is_not_believed(
 def test_a_slow_inventory_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redfish, "REQUEST_SECONDS", 0.5)
 
-    def late(bmc: HostileBmc) -> None:
-        def answer(target: str) -> Callable[[asyncio.StreamWriter], Any]:
-            number = int(target.rpartition("=")[2]) if "=" in target else 0
+    async def dripping(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n{")
+        while True:
+            await writer.drain()
+            await asyncio.sleep(0.05)
+            writer.write(b" ")
 
-            async def write(writer: asyncio.StreamWriter) -> None:
-                await asyncio.sleep(0.1)
-                body = page([f"X_{number}"], count=90, next=f"?$skip={number + 1}")
-                writer.write(document(body))
-                await writer.drain()
+    def late(target: str) -> Any:
+        async def write(writer: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(0.1)
+            number = number_of(target)
+            writer.write(document(page([f"X_{number}"], count=90, next=f"?$skip={number + 1}")))
+            await writer.drain()
 
-            return write
+        return write
 
-        bmc.otherwise = answer
+    def lates(bmc: HostileBmc) -> None:
+        bmc.otherwise = late
 
-    for number, (prepare, seconds) in enumerate([(first(dripping), 60), (late, 3)]):
-        ended(read(tmp_path / str(number), prepare, seconds), board.Failed, "InventorySlow")
+    for number, (prepare, seconds) in enumerate([(first(dripping), 60), (lates, 3)]):
+        ended(read(tmp_path / str(number), prepare, seconds), "Failed", "InventorySlow")
 
 
 def test_a_bmc_that_never_answers_is_silent_and_not_slow(tmp_path: Path) -> None:
     async def silence(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)
 
-    said = ended(read(tmp_path, first(silence), seconds=1), board.Failed, None)
+    said = ended(read(tmp_path, first(silence), seconds=1), "Failed", None)
     assert "does not answer: no answer in time" in said
 
 
-def _text(text: bytes) -> Prepare:
-    return first(f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text)
-
-
-def _item_says(**said: Any) -> Prepare:
-    def prepare(bmc: HostileBmc) -> None:
-        bmc.answers[INVENTORY] = page([GPU])
-        bmc.answers[f"{INVENTORY}/{GPU}"] = {"Id": GPU, "Version": GOOD} | said
-
-    return prepare
-
-
-@pytest.mark.attack(
-    by="a BMC",
-    tries="answers in other types, other shapes, or for another item",
-    stopped_by="each is refused, and the GPU is quarantined",
-)
-@pytest.mark.parametrize(
-    "prepare",
-    [
-        *map(_text, (b"", b"{", b"[" * 100_000, b"\xff\xfe", b"<html>")),
-        *(first(document(body)) for body in ([], "text", {})),
-        *(
-            first(document(page([GPU]) | {"Members": members}))
-            for members in (
-                None,
-                {"0": 1},
-                [None],
-                [{"@odata.id": 5}],
-                [{"@odata.id": "/"}],
-                [{"@odata.id": "https://[::1/x"}],
-            )
-        ),
-        *(first(document(page([GPU], count=count))) for count in ("1", True)),
-        *(first(document(page([GPU], next=link))) for link in (None, 5, "https://[oops")),
-        *(_item_says(Version=version) for version in (5, [GOOD])),
-        *(_item_says(Id=name) for name in (None, OTHER)),
-    ],
-)
-def test_wrong_types_and_what_is_no_json_are_refused(tmp_path: Path, prepare: Prepare) -> None:
-    ended(read(tmp_path, prepare), board.Refused, "InventoryMalformed")
-
-
 def test_messages_hold_little_of_what_a_bmc_says(tmp_path: Path) -> None:
-    link = f"{ELSEWHERE}/\u202e{'x' * 5000}"
-    outcome = read(tmp_path, first(page([GPU], next=link)))
-    assert isinstance(outcome, board.Refused)
-    assert len(outcome.message) < 600
-    assert "\u202e" not in outcome.message
+    link = f"https://attacker.example/\u202e{'x' * 5000}"
+    said = ended(read(tmp_path, first(page([GPU], next=link))), "Refused", "InventoryLinkRefused")
+    assert len(said) < 600
+    assert "\u202e" not in said
