@@ -182,10 +182,6 @@ def test_an_archive_is_imported_once_and_named_again_when_it_is_another(tmp_path
     assert calls == [line for one in imported for line in (one, named)]
 
 
-def stores(tmp_path: Path) -> list[Path]:
-    return [*(tmp_path / "cache" / "gpu-clusters" / "stores").glob("store-*")]
-
-
 def test_a_containerd_that_does_not_take_the_images_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,20 +193,16 @@ def test_a_containerd_that_does_not_take_the_images_is_an_error(
         loading.run([str(failing)])
     with pytest.raises(NodesError, match=r"cannot be unpacked: .*no space left"):
         image_store.furnish(tmp_path / "containerd", [given], _PROGRAMS, print)
-    assert stores(tmp_path) == []
+    assert [*(tmp_path / "cache/gpu-clusters/stores").glob("store-*")] == []
 
 
 UNKNOWN = "sha256:" + "0" * 64
 
 
-@pytest.fixture
-def stand_in(tmp_path: Path) -> Image:
-    return image(STAND_IN, tmp_path)
-
-
 def test_a_name_that_no_archive_has_means_the_stand_in_and_what_an_archive_has_is_itself(
-    tmp_path: Path, stand_in: Image
+    tmp_path: Path,
 ) -> None:
+    stand_in = image(STAND_IN, tmp_path)
     known = image("docker.io/library/known:1", tmp_path)
     with contextlib.closing(Contents([known.archive, stand_in.archive])) as contents:
         for name, reference, meant in (

@@ -148,16 +148,6 @@ def test_a_program_that_says_another_version_than_it_should_is_never_cached(worl
     assert world.cache.find(TOOLS["kube-apiserver"], PLATFORM) is None
 
 
-def test_a_broken_entry_is_replaced_and_what_a_killed_process_left_goes(world: World) -> None:
-    entry = world.cache.entry(TOOLS["etcd"], PLATFORM)
-    entry.mkdir(parents=True)  # a folder where the program should be
-    left = world.cache.folder / ".tmp-0011"
-    left.mkdir()
-    assert world.ensure("etcd")["etcd"] == entry
-    assert entry.is_file()
-    assert not left.exists()
-
-
 def test_an_interrupted_build_leaves_nothing_behind(world: World) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
