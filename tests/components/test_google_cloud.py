@@ -13,14 +13,12 @@ from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.gcp import cloud_init, firewall_rules
 from stacks.hosts import declare
 from tests.components.recorder import record
+from tests.fixtures.made_up import host_key
 from tests.unit.config.documents import google
 
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
-HOSTS = google(
-    groups=[
-        {"name": "gpus", "role": "worker", "machines": ["gpu-1"], "machine-type": "n1-standard-8"}
-    ],
-)
+KEY = host_key(1)
+GROUP = {"name": "gpus", "role": "worker", "machines": ["gpu-1"], "machine-type": "n1-standard-8"}
+HOSTS = google(groups=[GROUP])
 
 
 def test_a_rule_for_the_whole_internet_is_refused() -> None:
@@ -72,8 +70,8 @@ def test_names_that_google_would_refuse_are_cut_and_stay_different() -> None:
 
 @pytest.mark.parametrize("cni", ["canal", "calico", "cilium", "flannel"])
 def test_nodes_of_rke2_reach_what_rke2_needs(cni: str) -> None:
-    tcp, _, icmp = firewall_rules.rke2(cni, metrics=False)
-    assert {"6443", "9345", "10250"} <= set(tcp.ports)
-    assert "9100" not in tcp.ports
-    assert "9100" in firewall_rules.rke2(cni, metrics=True)[0].ports
-    assert icmp.protocol == "icmp"
+    for metrics in (False, True):
+        tcp, _, icmp = firewall_rules.rke2(cni, metrics=metrics)
+        assert {"6443", "9345", "10250"} <= set(tcp.ports)
+        assert ("9100" in tcp.ports) is metrics
+        assert icmp.protocol == "icmp"

@@ -4,8 +4,8 @@ The chart has no schema and takes a mistyped key without a word, so that only it
 """
 
 import os
+import shutil
 import subprocess
-import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import yaml
 from gpuclusters.compat.rke2_matrix import ModulesPolicy
 from gpuclusters.core.model import merged
 from gpuclusters.gpu_operator import crds, objects
-from gpuclusters.gpu_operator.crds import crd_documents
 from gpuclusters.gpu_operator.values import ContainerDriver, OperatorSpec, values
 from lab import tools
 
@@ -32,20 +31,18 @@ RENDERED_THOUGH_ABSENT = {
 }
 """Values that the templates read although values.yaml has them only as comments."""
 NFD = "node-feature-discovery"
-DRIVER = ContainerDriver(version="580.173.02", modules=ModulesPolicy.PROPRIETARY)
-WISHES = {
-    "host-driver": OperatorSpec(version="v26.7.0"),
-    "container-driver": OperatorSpec(version="v26.7.0", driver=DRIVER),
-    "mig": OperatorSpec(version="v26.7.0", mig_strategy="mixed", mig_reboot=True),
-    "taints": OperatorSpec(
-        version="v26.7.0",
-        taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}],
-        untainted=False,
-    ),
-    "nri": OperatorSpec(version="v26.7.0", nri_plugin=True),
-    "large": OperatorSpec(
-        version="v26.7.0", nodes=400, host_engine=True, scrape_interval_seconds=30
-    ),
+WISHES: dict[str, dict[str, Any]] = {
+    "host-driver": {},
+    "container-driver": {
+        "driver": ContainerDriver(version="580.173.02", modules=ModulesPolicy.PROPRIETARY)
+    },
+    "mig": {"mig_strategy": "mixed", "mig_reboot": True},
+    "taints": {
+        "taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}],
+        "untainted": False,
+    },
+    "nri": {"nri_plugin": True},
+    "large": {"nodes": 400, "host_engine": True, "scrape_interval_seconds": 30},
 }
 CONFIGS = {
     "device-plugin": {"sliced": "version: v1"},
@@ -55,28 +52,26 @@ CONFIGS = {
 
 
 @pytest.fixture(scope="module")
-def chart(tools_at_hand: None) -> Path:
+def chart(tools_at_hand: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its folder."""
     given = os.environ.get(VARIABLE)
     if not given:
         pytest.skip(f"{VARIABLE} is not set: give the path of NVIDIA's chart, a folder or a .tgz")
     path = Path(given)
     assert path.exists(), f"{VARIABLE}: there is no {path}"
-    return path
+    if path.is_dir():
+        return path
+    folder = tmp_path_factory.mktemp("chart")
+    shutil.unpack_archive(path, folder, filter="data")
+    return folder / "gpu-operator"
 
 
-def chart_file(chart: Path, name: str) -> Any:
-    if chart.is_dir():
-        return yaml.safe_load((chart / name).read_text())
-    with tarfile.open(chart) as archive:
-        file = archive.extractfile(f"gpu-operator/{name}")
-        assert file is not None
-        return yaml.safe_load(file.read())
-
-
-def tree_of(chart: Path) -> Mapping[str, Any]:
+@pytest.fixture(scope="module")
+def tree(chart: Path) -> Mapping[str, Any]:
     """The chart's values, with those of its subchart where they belong."""
-    own = chart_file(chart, "values.yaml")
-    return {**own, NFD: merged(chart_file(chart, f"charts/{NFD}/values.yaml"), own.get(NFD) or {})}
+    own = yaml.safe_load((chart / "values.yaml").read_text())
+    below = yaml.safe_load((chart / f"charts/{NFD}/values.yaml").read_text())
+    return {**own, NFD: merged(below, own.get(NFD) or {})}
 
 
 def paths(tree: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -104,47 +99,33 @@ def unknown(tree: Mapping[str, Any], known: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("wish", WISHES.values(), ids=WISHES.keys())
-def test_every_key_that_we_set_is_in_the_charts_tree(chart: Path, wish: OperatorSpec) -> None:
-    ours = objects.with_configs(values(wish), CONFIGS)
-    assert unknown(ours, tree_of(chart)) == []
-
-
-@pytest.mark.parametrize("wish", WISHES.values(), ids=WISHES.keys())
-def test_the_chart_renders_with_our_values(chart: Path, wish: OperatorSpec) -> None:
-    ours = objects.with_configs(values(wish), CONFIGS)
+def test_every_key_that_we_set_is_in_the_charts_tree_and_it_renders(
+    chart: Path, tree: Mapping[str, Any], wish: dict[str, Any]
+) -> None:
+    spec = OperatorSpec(version="v26.7.0", **wish)
+    ours = objects.with_configs(values(spec), CONFIGS)
+    assert unknown(ours, tree) == []
     done = subprocess.run(
-        [
-            str(tools.resolve("helm")),
-            "template",
-            "gpu-operator",
-            str(chart),
-            "--skip-crds",
-            "-f",
-            "-",
-        ],
-        input=yaml.safe_dump(ours),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        [tools.resolve("helm"), "template", "gpu-operator", chart, "--skip-crds", "-f", "-"],
+        input=yaml.safe_dump(ours), capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     documents = [one for one in yaml.safe_load_all(done.stdout) if one]
     (policy,) = [one for one in documents if one["kind"] == "ClusterPolicy"]
-    assert policy["spec"]["mig"]["strategy"] == wish.mig_strategy
-    assert policy["spec"]["driver"]["enabled"] is (wish.driver is not None)
+    assert policy["spec"]["mig"]["strategy"] == spec.mig_strategy
+    assert policy["spec"]["driver"]["enabled"] is (spec.driver is not None)
     for section, key in objects.CONFIGS.values():
         assert policy["spec"][section][key]["name"] == ours[section][key]["name"]
 
 
-def test_the_stand_in_invents_no_value(chart: Path) -> None:
-    mine = yaml.safe_load((STAND_IN / "values.yaml").read_text())
-    assert unknown(mine, tree_of(chart)) == []
+def test_the_stand_in_invents_no_value(tree: Mapping[str, Any]) -> None:
+    assert unknown(yaml.safe_load((STAND_IN / "values.yaml").read_text()), tree) == []
 
 
 def test_its_definitions_are_found_with_and_without_those_of_node_feature_discovery(
     chart: Path,
 ) -> None:
-    documents = crd_documents(str(chart), version="", repository="", sha256="")
+    documents = crds.crd_documents(str(chart), version="", repository="", sha256="")
     every = [c["metadata"]["name"] for c in crds.definitions(documents, with_nfd=True)]
     own = [c["metadata"]["name"] for c in crds.definitions(documents, with_nfd=False)]
     assert "nodefeatures.nfd.k8s-sigs.io" in set(every) - set(own)

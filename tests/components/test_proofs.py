@@ -72,6 +72,7 @@ def test_what_is_declared_is_taken_and_done_again_only_when_a_refresh_saw_someth
         ("TrainingProof", {"nodes": [{"name": "a", "gpus": 2}]}),
         ("TrainingProof", {"training": {"image": IMAGE, "epochs": 8}}),
         ("PluginGate", {"expected": {"a": 2}}),
+        ("PluginGate", {"triggers": ["another plugin"]}),
     ],
     ids=str,
 )

@@ -13,17 +13,11 @@ from gpuclusters.host import ssh as ssh_forward
 from gpuclusters.usernetes import api_tunnel
 from gpuclusters.usernetes.addresses import ApiAccess
 from tests.components.recorder import record
+from tests.fixtures.made_up import CONNECTION
 
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINXp91tIM7ydif/DQMJQYJOpU3LKW5uEnpYe2dO/7ODN"
-HOST = HostConnection(host="v1", address="192.0.2.1", port=22, user="ops", host_key=KEY)
-CONNECTION: dict[str, Any] = {
-    "host": "v1",
-    "address": "192.0.2.1",
-    "port": 22.0,
-    "user": "ops",
-    "host_key": KEY,
-    "iap": None,
-}
+HOST = HostConnection(**CONNECTION, port=22, user="ops")
+ENGINES = {**CONNECTION, "port": 22.0, "user": "ops", "iap": None}
+OPENED = ("hgx-01 (192.0.2.1:22)", "a key", 16443, 6443)
 
 Calls = list[tuple[str, str, int, int]]
 
@@ -75,7 +69,7 @@ def _reached(access: ApiAccess, kubeconfig: str) -> list[str]:
 def test_the_kubeconfig_is_known_when_the_tunnel_is_open_and_it_stays_open(opened: Calls) -> None:
     access = ApiAccess(through="tunnel", local_port=16443)
     assert _reached(access, "clusters: []") == ["clusters: []"]
-    assert opened == [("v1 (192.0.2.1:22)", "a key", 16443, 6443)]
+    assert opened == [OPENED]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +89,8 @@ def test_where_there_is_nothing_to_tunnel_to_nothing_is_opened(
 
 
 def test_the_engines_numbers_are_no_obstacle(opened: Calls) -> None:
-    api_tunnel.hold(CONNECTION, "a key", local_port=16443, remote_port=6443)
-    assert opened == [("v1 (192.0.2.1:22)", "a key", 16443, 6443)]
+    api_tunnel.hold(ENGINES, "a key", local_port=16443, remote_port=6443)
+    assert opened == [OPENED]
 
 
 def test_a_tunnel_that_is_open_already_will_do(
@@ -104,7 +98,7 @@ def test_a_tunnel_that_is_open_already_will_do(
 ) -> None:
     busy = BusyError("127.0.0.1:16443", "listen there", "another program listens there", "end it")
     monkeypatch.setattr(ssh_forward, "forward", _failing(busy))
-    api_tunnel.hold(CONNECTION, "a key", local_port=16443, remote_port=6443)
+    api_tunnel.hold(ENGINES, "a key", local_port=16443, remote_port=6443)
     assert opened == []
 
 
@@ -115,6 +109,6 @@ def test_a_tunnel_that_cannot_be_opened_is_told_and_ends_nothing(
     monkeypatch.setattr(pulumi.log, "warn", said.append)
     away = UnreachableError("v1", "open a tunnel", "no route to host", "start it")
     monkeypatch.setattr(ssh_forward, "forward", _failing(away))
-    api_tunnel.hold(CONNECTION, "a key", local_port=16443, remote_port=6443)
+    api_tunnel.hold(ENGINES, "a key", local_port=16443, remote_port=6443)
     assert said == ["v1: could not open a tunnel: no route to host; start it"]
     assert opened == []

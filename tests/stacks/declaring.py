@@ -26,8 +26,13 @@ RKE2_USES = {"rke2": "gpu-clusters:ssh-private-key", "existing": "gpu-clusters:k
 """By source of an rke2 cluster, the one secret of these that it has a use for; it warns of others."""
 
 
-def declared(keys: Mapping[str, Any], *, preview: bool) -> Recorder:
-    """What the program declares for these keys of the stack file; for an update they are made one's own."""
+def declared(
+    keys: Mapping[str, Any], *, preview: bool, more: Mapping[str, str] | None = None
+) -> Recorder:
+    """What the program declares for these keys of the stack file; for an update they are made one's own.
+
+    `more` are secrets beside those that a stack of this type has here.
+    """
     keys = keys if preview else own(keys)
     config = {
         f"gpu-clusters:{key}": value if isinstance(value, str) else json.dumps(value)
@@ -40,6 +45,7 @@ def declared(keys: Mapping[str, Any], *, preview: bool) -> Recorder:
     if keys["cluster-type"] == "rke2":
         used = RKE2_USES[keys["rke2"].get("kubernetes", {}).get("source", "rke2")]
         secrets = {used: SECRETS[used]}
+    secrets = secrets | {f"gpu-clusters:{key}": value for key, value in (more or {}).items()}
 
     def program() -> None:
         pulumi.runtime.set_all_config({**config, **secrets}, list(secrets))

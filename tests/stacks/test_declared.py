@@ -12,6 +12,8 @@ import yaml
 
 from gpuclusters.config.stack import ClusterType
 from gpuclusters.kata.model import unknown_keys
+from gpuclusters.providers import properties
+from gpuclusters.usernetes.model import UsernetesNodeInputs
 from tests.components.recorder import Recorder
 from tests.fixtures.authority import Authority
 from tests.stacks import declaring
@@ -20,18 +22,14 @@ from tests.unit.config import documents
 TABLE = yaml.safe_load(Path(__file__).with_name("declared.yaml").read_text())
 
 
-@pytest.fixture(autouse=True)
-def no_lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GPU_CLUSTERS_LAB", str(tmp_path))
-
-
 def declared(case: Mapping[str, Any]) -> Recorder:
     kind = next(kind for kind in ClusterType if kind.value in case)
     start = documents.base(kind)
     if base := TABLE["bases"].get(case.get("base")):
         start[kind.value] = documents.patched(start[kind.value], base)
     keys = documents.patched(start, {kind.value: case[kind.value]})
-    return declaring.declared(keys, preview=case.get("preview", True))
+    preview = case.get("preview", True)
+    return declaring.declared(keys, preview=preview, more=case.get("secrets"))
 
 
 def named(seen: Recorder, title: str) -> list[dict[str, Any]]:
@@ -83,13 +81,12 @@ def test(case: dict[str, Any]) -> None:
 
 
 def test_the_key_of_a_given_certificate_is_in_one_secret_and_nowhere_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     case = TABLE["given certificate"]
     exposure = case["caas"]["api"]["exposure"]
     exposure["certificate"]["chain"], key = Authority(tmp_path).pair([exposure["host"]])
-    monkeypatch.setitem(declaring.SECRETS, "gpu-clusters:api-private-key", key)
-    seen = declared(case)
+    seen = declared({**case, "secrets": {"api-private-key": key}})
     check(seen, case)
     holders = [
         one for one in seen.seen if key.splitlines()[1] in json.dumps(one.inputs, default=str)
@@ -121,19 +118,33 @@ def test_another_release_changes_hosts_in_place_and_a_machine_that_goes_no_other
     assert set(before) - set(fewer) == {"hgx-02-rke2"}
 
 
+def shown(case: Mapping[str, Any]) -> dict[str, str]:
+    """Inputs to compare by name; one unknown is as good as another."""
+    return {
+        one.name: json.dumps(one.inputs, sort_keys=True, default=lambda v: type(v).__name__)
+        for one in declared(case).seen
+    }
+
+
+def test_a_worker_that_leaves_the_middle_changes_no_other() -> None:
+    before = shown({"usernetes": {}})
+    after = shown({"usernetes": {"workers": [{"host": "v3", "number": 3}]}})
+    nodes = [name for name in after if name.endswith("-node")]
+    assert nodes == ["v1-node", "v3-node"]
+    assert [after[name] for name in nodes] == [before[name] for name in nodes]
+
+
+@pytest.mark.parametrize("versions", ["current", "proven"])
+def test_what_is_declared_are_inputs_that_the_provider_takes(versions: str) -> None:
+    node = declared({"usernetes": {"versions": versions}}).of(":UsernetesNode")["v1-node"]
+    inputs = properties.inputs_of(UsernetesNodeInputs, node)
+    inputs["connection"] = {k: v for k, v in inputs["connection"].items() if v is not None}
+    assert UsernetesNodeInputs.model_validate(inputs, by_name=True).source.kubernetes
+
+
 def test_maintenance_adds_one_resource_and_changes_no_other() -> None:
-    keys: dict[str, Any] = documents.base()
-
-    def shown() -> dict[str, str]:
-        """Inputs to compare by name; one unknown is as good as another."""
-        return {
-            one.name: json.dumps(one.inputs, sort_keys=True, default=lambda v: type(v).__name__)
-            for one in declaring.declared(keys, preview=True).seen
-        }
-
-    before = shown()
-    keys["caas"]["nodes"][1]["maintenance"] = "evict"
-    after = shown()
+    before = shown({"caas": {}})
+    after = shown({"caas": {"nodes": {1: {"maintenance": "evict"}}}})
     added = json.loads(after.pop("hgx-02-maintenance"))
     assert (added["node"], added["drain"]) == ("hgx-02", "evict")
     assert after == before

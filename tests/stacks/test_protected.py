@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -35,9 +34,8 @@ Rke2Tokens("prod-tokens", cluster="prod", opts=kept(pulumi.ResourceOptions(), pr
     ],
 )
 def test_stack_files_that_matter_protect_what_cannot_be_made_again(
-    stack: str, names: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    stack: str, names: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GPU_CLUSTERS_LAB", str(tmp_path))
     protected: dict[str, bool] = {}
     declare = pulumi.CustomResource.__init__
 

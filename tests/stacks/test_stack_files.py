@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -27,11 +26,6 @@ STACK_FILES = [
     *sorted(path.name for path in PROJECT.glob("Pulumi.*.yaml")),
     "tests/stacks/Pulumi.existing.yaml",
 ]
-
-
-@pytest.fixture(autouse=True)
-def no_lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GPU_CLUSTERS_LAB", str(tmp_path))
 
 
 def keys(name: str) -> dict[str, Any]:
