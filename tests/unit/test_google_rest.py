@@ -146,7 +146,7 @@ def test_nobody_who_answers_and_no_json_are_said(cloud: Cloud) -> None:
         gone.operate("POST", "projects/p/zones/z/instances", {}, 1)
     cloud.nonsense = True
     with pytest.raises(InvalidAnswerError, match="no JSON: '<html>proxy'"):
-        GoogleRest(lambda: TOKEN, cloud.url).get("projects/p")
+        GoogleRest(lambda: TOKEN, cloud.url, lambda _: None).get("projects/p")
 
 
 def test_a_token_never_goes_where_it_can_be_read() -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from gpuclusters.compat import dated_table, gpu_products, rke2_matrix
 from gpuclusters.compat.gpu_products import Architecture
@@ -184,57 +182,6 @@ def test_a_profile_of_another_memory_size_is_named_with_those_that_there_are() -
     assert mig_layout.problem("l40s", {"1g.10gb": 1}) == "l40s cannot be cut by MIG"
 
 
-_TAINTS = st.fixed_dictionaries(
-    {
-        "key": st.sampled_from(["nvidia.com/gpu", "team", "example.com/x"]),
-        "value": st.sampled_from(["", "ml"]),
-        "effect": st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"]),
-    }
-)
-_DRIVERS = st.none() | st.builds(
-    ContainerDriver,
-    version=st.sampled_from(["580.178.04", "595"]),
-    modules=st.sampled_from(list(ModulesPolicy)),
-    precompiled=st.booleans(),
-    repository=st.none() | st.just("registry.example.com/nvidia"),
-    package_mirror=st.none() | st.just("packages"),
-)
-_WISHES = st.builds(
-    OperatorSpec,
-    version=st.sampled_from([*rke2_matrix.operators().releases, "v26.7.5"]),
-    driver=_DRIVERS,
-    systems=st.lists(st.sampled_from(list(OperatingSystem)), max_size=2),
-    mig_strategy=st.sampled_from(["single", "mixed"]),
-    mig_reboot=st.booleans(),
-    taints=st.lists(_TAINTS, max_size=3),
-    untainted=st.booleans(),
-    node_feature_discovery=st.booleans(),
-    nri_plugin=st.booleans(),
-    selinux=st.booleans(),
-    host_engine=st.booleans(),
-    scrape_interval_seconds=st.none() | st.integers(5, 300),
-    nodes=st.integers(1, 1000),
-)
-
-
-@given(_WISHES, st.sampled_from(list(Monitoring)))
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-def test_every_value_that_is_derived_is_one_that_the_chart_reads(
-    wish: OperatorSpec, monitoring: Monitoring
-) -> None:
-    metrics = monitoring_stack.operator_values(monitoring)
-    found = gpu_operator_values.values(wish, metrics)
-    major = rke2_matrix.operator_major(wish.version)
-    assert list(keys.problems(found, major)) == []
-    tolerated = at(found, "daemonsets.tolerations") or []
-    for taint in wish.taints:
-        if taint["effect"] != "PreferNoSchedule" and tolerated:
-            assert gpu_operator_values.toleration(taint) in tolerated
-    variables = keys.environment(found, "toolkit")
-    assert "CONTAINERD_CONFIG" not in variables
-    assert wish.nri_plugin or variables["CONTAINERD_SOCKET"] == releases.CONTAINERD_SOCKET
-
-
 def test_images_for_a_mirror_name_the_drivers_operating_system() -> None:
     spec = OperatorSpec(
         version="v26.7.0",
@@ -258,6 +205,12 @@ def test_what_the_operators_chart_is_told(case: Mapping[str, Any]) -> None:
     wish = dict(case["wish"])
     wish["systems"] = [OperatingSystem(name) for name in wish.get("systems", ())]
     driver = ContainerDriver(**case["driver"]) if "driver" in case else None
+    for version in {wish["version"], *rke2_matrix.operators().releases, "v26.7.5"}:
+        for monitoring in Monitoring:
+            metrics = monitoring_stack.operator_values(monitoring)
+            spec = OperatorSpec(**{**wish, "version": version}, driver=driver)
+            derived = gpu_operator_values.values(spec, metrics)
+            assert list(keys.problems(derived, rke2_matrix.operator_major(version))) == []
     found = gpu_operator_values.values(OperatorSpec(**wish, driver=driver))
     for key, told in case["told"].items():
         operand, _, of = key.partition(".")

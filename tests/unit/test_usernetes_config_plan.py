@@ -18,8 +18,7 @@ from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.gcp import firewall_rules, machine_types
 from gpuclusters.proof.checks import CheckLevel
-from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan, Ports, collisions, shared_ports
-from tests.fixtures.made_up import host_key
+from gpuclusters.usernetes.addresses import NetworkPlan, Ports, collisions, shared_ports
 from tests.unit.config.documents import base, google, patched
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,52 +112,6 @@ def test_numbers_give_networks_that_do_not_meet(numbers: set[int]) -> None:
     assert all(NetworkPlan().node_ip(number) in subnets[str(number)] for number in numbers)
 
 
-@_slow
-@given(
-    st.sampled_from(["current", "proven"]),
-    st.sampled_from([1, 2, 4, 8]),
-    st.sets(st.integers(1, 254), min_size=1, max_size=12),
-    st.booleans(),
-    st.sampled_from(["tunnel", "address", None]),
-)
-def test_every_cluster_of_this_shape_is_right_and_can_be_planned(
-    versions: str, count: int, numbers: set[int], schedule: bool, through: str | None
-) -> None:
-    first, *others = sorted(numbers)
-    names = {number: f"gpu-{number}" for number in numbers}
-    address = {"address": "a.example"} if through == "address" else {}
-    document = {
-        "name": "any",
-        "hosts": {
-            "source": "existing",
-            "user": "ubuntu",
-            "machines": [
-                {"name": name, "address": f"192.0.2.{number}", "host-key": host_key(number)}
-                for number, name in names.items()
-            ],
-        },
-        "versions": versions,
-        "version-overrides": {"usernetes-sha256": "a" * 64},
-        "control-plane": {"host": names[first], "number": first},
-        "workers": [{"host": names[number], "number": number} for number in others],
-        "gpus": {"product": "v100-sxm2-16gb", "count": count},
-        "schedule-on-control-plane": schedule or not others,
-        "proof": {"rung": 9, "training": {"image": IMAGE}},
-    }
-    if through:
-        document["api"] = {"through": through, **address}
-    parsed = parse({"cluster-type": "usernetes", "usernetes": document})
-    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
-    config = parsed.section
-    training = plan.arguments(config, CheckLevel.TRAINING)["training"]
-    assert training is not None
-    assert training["pods"] == len(plan.schedulable(config)) >= 1
-    assert training["gpus_per_pod"] == count
-    assert plan.versions(config).usernetes_sha256 == "a" * 64
-    assert len(plan.nodes(config)) == len(numbers)
-    assert plan.api(config).through == (through or "tunnel")
-
-
 @pytest.mark.parametrize("case", CASES["planned"].values(), ids=CASES["planned"])
 def test_what_follows_from_a_section(case: dict[str, Any]) -> None:
     of = section(**case["section"])
@@ -203,10 +156,6 @@ def test_the_firewall_follows_the_ports() -> None:
     assert icmp == firewall_rules.ICMP
 
 
-def test_the_api_of_the_lab_is_on_this_computer() -> None:
-    assert plan.api(section(hosts={"source": "lab"})) == ApiAccess(through="loopback")
-
-
 def _asked(**changes: Any) -> Any:
     return plan.arguments(section(**changes), CheckLevel.TRAINING)
 
@@ -246,13 +195,6 @@ def test_a_range_that_is_too_small_for_a_number_is_said() -> None:
     assert NetworkPlan().node_ip(254) == IPv4Address("10.100.254.100")
 
 
-def test_a_plan_of_the_network_is_plain_data_and_comes_back_the_same() -> None:
-    whole = NetworkPlan(mtu=1460, ports=Ports(etcd=12379))
-    assert NetworkPlan.model_validate(whole.model_dump(mode="json"), by_name=True) == whole
-    assert whole.node_ip(7) == IPv4Address("10.100.7.100")
-    assert whole.ports.variables["PORT_ETCD"] == "12379"
-
-
 def test_a_port_is_shared_within_one_protocol_alone() -> None:
     assert list(shared_ports(Ports(flannel=6443))) == []
     assert list(shared_ports(Ports(etcd=6443))) == [(6443, ("etcd", "kube_apiserver"))]
@@ -269,9 +211,3 @@ def test_a_set_agrees_with_the_tables_of_drivers(name: str) -> None:
     assert f":{one.kubernetes}@sha256:" in one.node_image
     assert one.usernetes.startswith(f"gen{one.generation}-")
     assert one.archive_url.endswith(f"/{one.usernetes}.tar.gz")
-
-
-def test_the_sets_are_those_that_can_be_written() -> None:
-    assert set(usernetes_versions.table().sets) == {"current", "proven"}
-    with pytest.raises(KeyError):
-        usernetes_versions.version_set("newest")

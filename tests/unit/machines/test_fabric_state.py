@@ -314,18 +314,13 @@ def test_a_board_with_a_past_becomes_what_is_declared_or_stays(story: dict[str, 
 
 
 REFUSED = yaml.safe_load((Path(__file__).parent / "fabric_inputs.yaml").read_text())
-ON_ACTIVATE = {
+ON_BOTH = {
     **dict.fromkeys([-5, -8, -9, -14, -15, -22], Action.RETRY),
     **dict.fromkeys([-7, -13, -16, -23], Action.LOOK),
     -10: Action.QUARANTINE,
-    -17: Action.SUCCEED,
 }
-ON_DEACTIVATE = {
-    **dict.fromkeys([-5, -8, -9, -14, -15, -22], Action.RETRY),
-    **dict.fromkeys([-4, -7, -13, -16, -23], Action.LOOK),
-    -10: Action.QUARANTINE,
-    -18: Action.SUCCEED,
-}
+ON_ACTIVATE = ON_BOTH | {-17: Action.SUCCEED}
+ON_DEACTIVATE = ON_BOTH | {-4: Action.LOOK, -18: Action.SUCCEED}
 
 
 @pytest.mark.parametrize("code", range(-29, 0))

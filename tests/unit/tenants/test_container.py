@@ -27,7 +27,7 @@ PLACE = {
 }
 
 
-ENDED = yaml.safe_load(Path(__file__).with_name("ended_containers.yaml").read_text())
+CASES = yaml.safe_load(Path(__file__).with_name("containers.yaml").read_text())
 
 
 def request(**fields: Any) -> ContainerRequest:
@@ -50,15 +50,6 @@ def main_is(pod: dict[str, Any], **state: Any) -> dict[str, Any]:
     pod["spec"].pop("schedulingGates", None)
     pod["status"]["containerStatuses"] = [{"name": "main", "state": state}]
     return pod
-
-
-def test_a_pod_waits_behind_the_lease_gate_and_says_whose_it_is() -> None:
-    pod = container.pod(request(), **PLACE)
-    assert pod["spec"]["schedulingGates"] == [{"name": container.LEASE_GATE}]
-    assert pod["metadata"]["labels"] == {container.CONTAINER_LABEL: "c-1", TENANT_LABEL: "acme"}
-    assert container.LEASE_ANNOTATION not in pod["metadata"]["annotations"]
-    assert "nodeSelector" not in pod["spec"]
-    assert "nodeName" not in pod["spec"]
 
 
 def test_nothing_of_a_tenants_machine_is_oversold() -> None:
@@ -110,33 +101,14 @@ def test_values_of_the_environment_are_never_told() -> None:
     assert "s3cret" not in repr(told)
 
 
-@pytest.mark.parametrize(
-    ("change", "state", "reason"),
-    [
-        (lambda p: p, State.QUEUED, "WaitingForGpus"),
-        (lambda p: main_is(p), State.STARTING, "StartingMachine"),
-        (
-            lambda p: main_is(p, waiting={"reason": "ImagePullBackOff", "message": "no such"}),
-            State.STARTING,
-            "ImageNotPulled",
-        ),
-        (lambda p: main_is(p, running={"startedAt": "2026-11-21T12:01:00Z"}), State.RUNNING, None),
-        (
-            lambda p: (
-                main_is(p, running={}) | {"metadata": p["metadata"] | {"deletionTimestamp": "t"}}
-            ),
-            State.DELETING,
-            "DeletionRequested",
-        ),
-    ],
-)
-def test_the_state_says_where_a_container_is(change: Any, state: State, reason: str | None) -> None:
-    told = seen(change(made()))
+@pytest.mark.parametrize(("main", "metadata", "state", "reason"), CASES["states"])
+def test_the_state_says_where_a_container_is(
+    main: dict[str, Any] | None, metadata: dict[str, str], state: str, reason: str | None
+) -> None:
+    pod = made() if main is None else main_is(made(), **main)
+    pod["metadata"] |= metadata
+    told = seen(pod)
     assert (told.state, told.reason) == (state, reason)
-
-
-def test_a_container_whose_gpus_are_set_aside_is_reserving() -> None:
-    assert seen(made(), [{"status": {"phase": "Activating"}}]).state is State.RESERVING
 
 
 @pytest.mark.parametrize(
@@ -157,7 +129,7 @@ def test_an_ended_container_says_how(phase: str, code: int, reason: str, state: 
     assert (told.started_at, told.finished_at) == (ended["startedAt"], ended["finishedAt"])
 
 
-@pytest.mark.parametrize(("status", "terminated", "reason"), ENDED["by its machine"])
+@pytest.mark.parametrize(("status", "terminated", "reason"), CASES["by its machine"])
 def test_a_container_whose_machine_ended_it_says_so_and_what_to_do(
     status: dict[str, Any], terminated: dict[str, Any] | None, reason: str
 ) -> None:
@@ -169,7 +141,7 @@ def test_a_container_whose_machine_ended_it_says_so_and_what_to_do(
     assert GPU not in (told.message or "")
 
 
-@pytest.mark.parametrize(("phase", "status", "terminated"), ENDED["otherwise"])
+@pytest.mark.parametrize(("phase", "status", "terminated"), CASES["otherwise"])
 def test_a_container_that_ended_otherwise_is_told_as_it_was(
     phase: str, status: dict[str, Any], terminated: dict[str, Any] | None
 ) -> None:
@@ -214,36 +186,9 @@ def test_the_same_request_in_other_words_has_the_same_digest() -> None:
     assert request().digest() == before
 
 
-REFUSED: dict[str, list[Any]] = {
-    # Images that could be anything.
-    "image": [
-        "cuda",
-        "localhost:5000/x",
-        "Cuda:12",
-        "x:1\n",
-        "x:",
-        "../x:1",
-        "x@sha256:00",
-        " x:1",
-        "x:1 ",
-    ],
-    "gpus": [3, 0, True, "2"],
-    "cpu": [0, True, float("inf"), 1.5],
-    "memoryGib": [1.5],
-    "memory_gib": [2],
-    "env": [{"1A": "x"}, {"A": "\0"}, {"A": 1}],
-    "args": [["\ud800"]],
-    "command": ["sh"],
-    "user": [0],
-    "name": ["Training"],
-    "labels": [{"a b": "x"}],
-    "runtimeClassName": ["runc"],
-    "hostNetwork": [True],
-}
-
-
 @pytest.mark.parametrize(
-    ("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values]
+    ("name", "value"),
+    [(name, value) for name, values in CASES["refused"].items() for value in values],
 )
 def test_what_cannot_be_is_refused(name: str, value: Any) -> None:
     with pytest.raises(ValidationError):

@@ -4,8 +4,6 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from gpuclusters.tenancy.isolation import Network, baseline, network_policy
 from gpuclusters.tenancy.model import Egress, TenancySpec
 from gpuclusters.tenancy.objects import home, inside
@@ -52,23 +50,11 @@ def test_dns_goes_through_the_proxy_so_that_rules_by_name_can_match() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("address", "reachable"),
-    [
-        ("203.0.113.9", True),
-        ("10.1.2.3", False),
-        ("172.20.0.1", False),
-        ("192.168.7.7", False),
-        ("100.100.0.1", False),
-        ("169.254.169.254", False),
-        ("192.0.2.77", False),
-    ],
-)
-def test_the_internet_ends_at_private_ranges_metadata_and_our_machines(
-    address: str, reachable: bool
-) -> None:
+def test_the_internet_ends_at_private_ranges_metadata_and_our_machines() -> None:
     policies = network_rules(Egress(internet=True))
-    assert open_cidr(policies, address) is reachable
+    private = ("10.1.2.3", "172.20.0.1", "192.168.7.7", "100.100.0.1")
+    asked = ("203.0.113.9", *private, "169.254.169.254", "192.0.2.77")
+    assert [address for address in asked if open_cidr(policies, address)] == ["203.0.113.9"]
 
 
 def test_nfs_opens_the_storage_range_on_nfs_ports_only() -> None:

@@ -192,11 +192,6 @@ def test_free_gpus_are_offered_again_only_when_the_machine_has_answered() -> Non
     assert not heard.after_boot().serves, "it has booted: its fabric manager is not up yet"
 
 
-def test_a_machine_that_was_never_away_serves_from_the_start() -> None:
-    assert Board(ORDERS).serves
-    assert Board(ORDERS).with_away(None).serves
-
-
 def test_a_pod_whose_gpus_are_marked_allocated_too_early_is_still_let_go() -> None:
     early = board(Phase.LEASED, Phase.LEASED, admitted=True, allocated=True, there=True)
     early = replace(early, pods={"p0": Pod("p0", PodState.WAITING)})

@@ -2,9 +2,11 @@
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +32,7 @@ from gpuclusters.lease.placement import (
     schedule,
 )
 
+CASES = yaml.safe_load(Path(__file__).with_name("placement.yaml").read_text())
 H100 = TABLES[Baseboard.HGX_H100]
 ALL = frozenset(range(1, 9))
 LAYOUTS = ([8], [4, 4], [4, 2, 2], [2, 2, 2, 2], [4, 2, 1, 1], [1] * 8)
@@ -107,46 +110,12 @@ def test_no_other_choice_leaves_more_of_the_largest_partitions(
     assert left(found) == max(left(choice) for choice in choices)
 
 
-@pytest.mark.parametrize(
-    ("size", "free", "chosen"),
-    [
-        (1, ALL, 7),
-        (2, ALL, 3),
-        (8, ALL, 0),
-        # On H100 the pairs are 1,3 and 2,4: with 1 in use, 3 is the one whose pair is broken anyway.
-        (1, ALL - {1}, 9),
-        # A pair out of the half that is broken already, not out of the whole one.
-        (2, ALL - {5}, 6),
-        # Two GPUs are free, but they are no partition: 1 and 2 are not connected as a pair.
-        (2, {1, 2}, None),
-        (4, {1, 2, 5, 6}, None),
-        (8, ALL - {8}, None),
-        (3, ALL, None),
-        (0, ALL, None),
-    ],
-)
-def test_on_one_board_the_partition_that_breaks_the_least_is_taken(
-    size: int, free: set[int], chosen: int | None
+@pytest.mark.parametrize(("size", "free", "chosen"), CASES["places"])
+def test_the_partition_on_the_host_that_loses_the_least_is_taken(
+    size: int, free: dict[str, list[int]], chosen: list[Any] | None
 ) -> None:
-    found = place(size, [board(free=free)])
-    assert (found.partition.id if found else None) == chosen
-
-
-@pytest.mark.parametrize(
-    ("size", "boards", "chosen"),
-    [
-        # A board that is broken already before a whole one, the fullest host, and equal ones by name.
-        (1, {"hgx-01": ALL, "hgx-02": ALL - {1}}, ("hgx-02", 9)),
-        (1, {"hgx-01": {1, 2, 5}, "hgx-02": {1}}, ("hgx-02", 7)),
-        (8, {"hgx-02": ALL, "hgx-01": ALL}, ("hgx-01", 0)),
-    ],
-)
-def test_among_hosts_the_one_that_loses_the_least_is_taken(
-    size: int, boards: dict[str, set[int]], chosen: tuple[str, int]
-) -> None:
-    host, number = chosen
-    found = place(size, [board(name, free=free) for name, free in boards.items()])
-    assert found == Placement(host, H100.partition(number))
+    found = place(size, [board(host, free=set(modules)) for host, modules in free.items()])
+    assert (found and [found.host, found.partition.id]) == chosen
 
 
 def test_a_fixed_layout_offers_its_own_partitions_only() -> None:
@@ -411,27 +380,14 @@ def node(
     return {"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}}
 
 
-@pytest.mark.parametrize(
-    ("body", "why", "message"),
-    [
-        (None, Why.GONE, "the cluster has no node n"),
-        (node("False"), Why.NOT_READY, f"n is NotReady since {SINCE}"),
-        (node("Unknown"), Why.NOT_READY, f"n is NotReady since {SINCE}"),
-        (node("Unknown", since=None), Why.NOT_READY, "n is NotReady"),
-        (node(None), Why.NOT_READY, "n is NotReady"),
-        ({"metadata": {"name": "n"}}, Why.NOT_READY, "n is NotReady"),
-        (node(taints=(UNREACHABLE,)), Why.NOT_READY, f"n has the taint {UNREACHABLE}"),
-        (node(taints=("other", NOT_READY)), Why.NOT_READY, f"n has the taint {NOT_READY}"),
-        (node("Unknown", cordoned=True), Why.NOT_READY, f"n is NotReady since {SINCE}"),
-        (node(cordoned=True), Why.CORDONED, "n is cordoned"),
-    ],
-)
+@pytest.mark.parametrize(("status", "why", "message"), CASES["outages"])
 def test_a_node_that_does_not_serve_says_why(
-    body: dict[str, Any] | None, why: Why, message: str
+    status: dict[str, Any] | str | None, why: str, message: str
 ) -> None:
+    body = {"metadata": {"name": "n"}} if status == "bare" else status and node(**status)
     found = outage_of("n", body)
-    assert found == Outage(why, message)
-    assert found.lost is (why is not Why.CORDONED)
+    assert found == Outage(Why[why], message)
+    assert found.lost is (why != "CORDONED")
 
 
 @given(
