@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from gpuclusters.cdi.resource import CdiSpecProvider
-from tests.fixtures.cdi_rules import faults_in
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.provider_process import ProviderProcess, Resource
 from tests.providers.test_fabric_partitions import GPUS
@@ -57,7 +56,6 @@ def test_a_spec_names_the_vfio_group_of_each_gpu(host: SimulatedHost, spec: Reso
     assert made["qualified_names"] == [f"nvidia.com/pgpu={n}" for n in range(1, 9)]
     assert made["content"] == host.path(PATH).read_text()
     document = on_host(host)
-    assert faults_in(document) == []
     assert document["cdiVersion"] == "0.6.0"
     for device in document["devices"]:
         address = device["annotations"]["gpu-clusters.dev/pci-address"]
