@@ -152,10 +152,16 @@ class Checkout:
 
     def configure(self, section: str = "caas", **keys: Any) -> None:
         """Set keys of a section."""
+        with self.configuration() as config:
+            for key, value in keys.items():
+                config[f"gpu-clusters:{section}"][key.replace("_", "-")] = value
+
+    @contextlib.contextmanager
+    def configuration(self) -> Iterator[dict[str, Any]]:
+        """The stack's, to be changed."""
         path = self.folder / "Pulumi.dev.yaml"
         document = yaml.safe_load(path.read_text())
-        for key, value in keys.items():
-            document["config"][f"gpu-clusters:{section}"][key.replace("_", "-")] = value
+        yield document["config"]
         path.write_text(yaml.safe_dump(document))
 
     def reset(self, *types: str) -> None:
@@ -165,21 +171,13 @@ class Checkout:
         """
         self.types = types or self.types
         text = (SOURCE / "Pulumi.dev.yaml").read_text()
-        document = yaml.safe_load(text.replace("{nodes: auto}", f"{{nodes: {self.nodes}}}"))
-        config = document["config"]
-        if self.types:
-            left_out = {"caas", "rke2", "usernetes"} - set(self.types)
-            for key in left_out:
-                del config[f"gpu-clusters:{key}"]
-            config["gpu-clusters:cluster-type"] = self.types[0]
-        (self.folder / "Pulumi.dev.yaml").write_text(yaml.safe_dump(document))
-
-    def choose(self, cluster_type: str) -> None:
-        """Another type of cluster, as `pulumi config set cluster-type` writes it down."""
-        path = self.folder / "Pulumi.dev.yaml"
-        document = yaml.safe_load(path.read_text())
-        document["config"]["gpu-clusters:cluster-type"] = cluster_type
-        path.write_text(yaml.safe_dump(document))
+        file = self.folder / "Pulumi.dev.yaml"
+        file.write_text(text.replace("{nodes: auto}", f"{{nodes: {self.nodes}}}"))
+        with self.configuration() as config:
+            if self.types:
+                for key in {"caas", "rke2", "usernetes"} - set(self.types):
+                    del config[f"gpu-clusters:{key}"]
+                config["gpu-clusters:cluster-type"] = self.types[0]
 
     def host(self, name: str) -> SimulatedHost:
         folder = self.lab / "hosts"

@@ -45,7 +45,8 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
 
 def changed_to(dev: Checkout, cluster_type: str) -> set[str]:
     """Make it a cluster of another type; gives the classes of what goes, as a preview says it."""
-    dev.choose(cluster_type)
+    with dev.configuration() as config:
+        config["gpu-clusters:cluster-type"] = cluster_type
     goes = {step.split()[1] for step in dev.plan() if step.startswith("delete ")}
     dev.up()
     return goes

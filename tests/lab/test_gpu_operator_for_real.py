@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from lab import tools
 from lab.control_plane import lifecycle
 from lab.control_plane.commands import API_SERVER
 from lab.gpu_operator import labelling, operands, policy
@@ -61,17 +60,9 @@ class World:
     def install(self, **values: str) -> None:
         """With these values, and again with others."""
         settings = [f"--set={key.replace('_', '.')}={value}" for key, value in values.items()]
-        command = [tools.resolve("helm"), "upgrade", "--install", "gpu-operator", self.chart]
-        how = ["--create-namespace", "--no-hooks", "--server-side=false"]
-        subprocess.run(
-            [*command, "-n", NAMESPACE, *how, *settings],
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": str(self.cluster.folder),
-                "KUBECONFIG": str(self.cluster.kubeconfig),
-            },
-            check=True,
-            capture_output=True,
+        how = ("--namespace", NAMESPACE, "--create-namespace", "--no-hooks", "--server-side=false")
+        self.cluster.run(
+            "helm", "upgrade", "--install", "gpu-operator", self.chart, *how, *settings
         )
 
     def get(self, path: str) -> dict[str, Any]:

@@ -7,10 +7,8 @@ The tests of this file build on each other's cluster, each leaves it ready.
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +28,6 @@ from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
 from gpuclusters.gpu_operator.readiness import ReadinessInputs
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.tenancy.objects import NODE, POD
-from lab import tools
 from lab.control_plane.layout import Layout
 from lab.gpu_operator import faults
 from lab.gpu_operator.operator import Operator
@@ -91,14 +88,6 @@ class World:
     def namespace(self) -> str:
         return f"gpu-operator-{self.token}"
 
-    def helm(self, *words: str) -> None:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("HELM_")}
-        subprocess.run(
-            [tools.resolve("helm"), *words, "-n", self.namespace],
-            env=environment | {"KUBECONFIG": str(self.cluster.kubeconfig)},
-            check=True,
-        )
-
     def install(self, chart: Path = CHART, **values: Any) -> None:
         base: dict[str, Any] = {
             "toolkit": {"env": [SOCKET]},
@@ -109,9 +98,8 @@ class World:
         }
         file = self.folder / "values.yaml"
         file.write_text(yaml.safe_dump(base | values))
-        self.helm(
-            "upgrade", "--install", RELEASE, str(chart), "--skip-crds", "-f", str(file), "--wait"
-        )
+        where = (f"--namespace={self.namespace}", "--skip-crds", "-f", file, "--wait")
+        self.cluster.run("helm", "upgrade", "--install", RELEASE, chart, *where)
 
     def ready(self, seconds: float = 3000) -> None:
         """Our gate, for eight GPUs on both nodes."""
@@ -183,7 +171,8 @@ def world(kube_api: KubeCluster, tmp_path_factory: pytest.TempPathFactory) -> It
             api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         with operating(made):
             yield made
-            made.helm("uninstall", RELEASE, "--ignore-not-found", "--no-hooks")
+            where = (f"--namespace={made.namespace}", "--ignore-not-found", "--no-hooks")
+            kube_api.run("helm", "uninstall", RELEASE, *where)
         with kube_api.api() as api:
             api.delete(f"/api/v1/namespaces/{made.namespace}")
 

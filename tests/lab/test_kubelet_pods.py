@@ -12,11 +12,12 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+import yaml
 
 from gpuclusters.proof.manifests import LABEL, REACH
 from gpuclusters.proof.model import Matmul
 from gpuclusters.tenancy.isolation import TENANT_LABEL
-from lab import kata_runtime, tools
+from lab import kata_runtime
 from lab.control_plane.kube import KubeApi
 from lab.kubelet import reachable
 from lab.nodes import Kind
@@ -74,19 +75,6 @@ def is_gone(client: KubeApi, path: str) -> Callable[[], bool]:
     return lambda: bool(client.request("GET", path)[0] == 404)
 
 
-def asking(cluster: KubeCluster, *arguments: str) -> list[Any]:
-    program = tools.ensure(["kubectl"])["kubectl"]
-    return [program, "--kubeconfig", cluster.kubeconfig, *arguments]
-
-
-def kubectl(cluster: KubeCluster, *arguments: str) -> str:
-    done = subprocess.run(
-        asking(cluster, *arguments), capture_output=True, text=True, timeout=150, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_a_node_is_ready_and_an_ordinary_pod_on_it_runs_has_a_log_and_goes(
     kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
 ) -> None:
@@ -98,20 +86,18 @@ def test_a_node_is_ready_and_an_ordinary_pod_on_it_runs_has_a_log_and_goes(
             assert ready == "True"
             assert "nvidia.com/pgpu" not in node["status"]["allocatable"]
             assert node["metadata"]["labels"]["gpu-clusters.dev/stand-in"] == "kubelet"
-            said = node["metadata"]["annotations"]
-            assert said[kata_runtime.ANNOTATION] == kata_runtime.stand_in(Kind.SIMULATED)
+            notes = node["metadata"]["annotations"]
+            assert notes[kata_runtime.ANNOTATION] == kata_runtime.stand_in(Kind.SIMULATED)
         assert "stand-in" in kubelet.log().splitlines()[0]
         post(client, pods, pod_on(kubelet.name, command=["serve", "me"]))
         pod = eventually(in_phase(client, f"{pods}/p", "Running"))
         assert pod["status"]["podIP"].startswith("10.")
-        log = kubectl(kube_api, "logs", "-n", namespace, "p", "--timestamps")
+        log = kube_api.run("kubectl", "logs", "-n", namespace, "p", "--timestamps")
         assert log.endswith(" simulated container any:1 serve me\n")
         assert log[:4].isdigit()
         for way in (("exec", "p", "--", "ls"), ("attach", "p"), ("port-forward", "p", ":80")):
-            asked = asking(kube_api, "--namespace", namespace, *way)
-            done = subprocess.run(asked, capture_output=True, text=True, timeout=150, check=False)
-            assert done.returncode != 0
-            assert f"{namespace}/p is a played pod: there is no container to reach" in done.stderr
+            said = kube_api.run("kubectl", "--namespace", namespace, *way, fails=True)
+            assert f"{namespace}/p is a played pod: there is no container to reach" in said
         client.delete(f"{pods}/p")
         eventually(is_gone(client, f"{pods}/p"))
 
@@ -136,42 +122,6 @@ class Answer(http.server.BaseHTTPRequestHandler):
         pass
 http.server.HTTPServer((os.environ["POD_IP"], 8080), Answer).serve_forever()
 """
-
-
-def real_pod(node: str, **probes: Any) -> dict[str, Any]:
-    plugins = "/var/lib/kubelet/device-plugins"
-    fields = {"POD_IP": "status.podIP", "NODE": "spec.nodeName"}
-    word = {"secretKeyRef": {"name": "keys", "key": "word"}}
-    env: list[dict[str, Any]] = [
-        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-        for name, path in fields.items()
-    ]
-    env.append({"name": "GREETING", "valueFrom": word})
-    env.append({"name": "WHERE", "value": f"{plugins}/$(NODE)"})
-    token = {"serviceAccountToken": {"path": "token", "audience": "somebody"}}
-    volumes: dict[str, tuple[str, dict[str, Any]]] = {
-        "/etc/config": ("configMap", {"name": "config"}),
-        "/etc/keys": ("secret", {"secretName": "keys"}),
-        "/var/run/mine": ("projected", {"sources": [token]}),
-        plugins: ("hostPath", {"path": plugins}),
-    }
-    pod = pod_on(
-        node,
-        "real",
-        image=f"{IMAGE}:1",
-        command=["python", "-c", PROGRAM],
-        args=["/etc/config/text"],
-        ports=[{"containerPort": 8080, "name": "http"}],
-        env=env,
-        volumeMounts=[{"name": kind.lower(), "mountPath": at} for at, (kind, _) in volumes.items()],
-        **probes,
-    )
-    pod["spec"]["volumes"] = [{"name": kind.lower(), kind: of} for kind, of in volumes.values()]
-    return pod
-
-
-KEYS = {"metadata": {"name": "keys"}, "stringData": {"word": "hello", "key": "k"}}
-CONFIG = {"metadata": {"name": "config"}, "data": {"text": "from the config map"}}
 
 
 def fetch(address: str, path: str = "/") -> str:
@@ -211,7 +161,7 @@ def test_no_pod_of_a_tenant_is_a_process_of_this_computer(
             for pod in (ours, program, proof):
                 called = pod["metadata"]["name"]
                 eventually(is_ready(client, f"{core}/pods/{called}"))
-                assert "simulated container" in kubectl(kube_api, "logs", "-n", name, called)
+                assert "simulated container" in kube_api.run("kubectl", "logs", "-n", name, called)
                 client.delete(f"{core}/pods/{called}")
                 # Once it is gone, whatever it ran has ended.
                 eventually(is_gone(client, f"{core}/pods/{called}"))
@@ -225,12 +175,15 @@ def test_a_pod_of_our_image_is_a_process_with_all_that_its_spec_names(
 ) -> None:
     core = f"/api/v1/namespaces/{namespace}"
     with kube_api.api() as client:
-        post(client, f"{core}/secrets", KEYS)
-        ready = {"httpGet": {"port": "http", "path": "/"}, "periodSeconds": 1}
-        post(client, f"{core}/pods", real_pod(kubelet.name, readinessProbe=ready))
+        text = Path(__file__).with_name("our_pod.yaml").read_text()
+        keys, config, pod = yaml.safe_load_all(text)
+        pod["spec"]["nodeName"] = kubelet.name
+        pod["spec"]["containers"][0]["command"] = ["python", "-c", PROGRAM]
+        post(client, f"{core}/secrets", keys)
+        post(client, f"{core}/pods", pod)
         # The volume's content is missing at first; the pod waits for it, as on a real node.
         eventually(lambda: "not found" in str(client.get(f"{core}/pods/real")["status"]))
-        post(client, f"{core}/configmaps", CONFIG)
+        post(client, f"{core}/configmaps", config)
         pod = eventually(is_ready(client, f"{core}/pods/real"))
         address = reachable(pod["status"]["podIP"])
         assert address.startswith("127.")
@@ -238,7 +191,7 @@ def test_a_pod_of_our_image_is_a_process_with_all_that_its_spec_names(
         assert fetch(address) == "from the config map"
         plugins = kubelet.node().device_plugins
         up = f"up hello k 3 {plugins}/{kubelet.name}\n"
-        assert kubectl(kube_api, "logs", "-n", namespace, "real") == up
+        assert kube_api.run("kubectl", "logs", "-n", namespace, "real") == up
 
         assert fetch(address, "/crash") == ""
         restarted = eventually(is_ready(client, f"{core}/pods/real", restarts=1))
@@ -247,7 +200,7 @@ def test_a_pod_of_our_image_is_a_process_with_all_that_its_spec_names(
         assert fetch(address) == "from the config map"
 
         follow = subprocess.Popen(
-            asking(kube_api, "logs", "-f", "-n", namespace, "real"),
+            kube_api.command("kubectl", "logs", "-f", "-n", namespace, "real"),
             stdout=subprocess.PIPE,
             text=True,
         )
