@@ -153,46 +153,33 @@ CLOSED = device(1, Phase.QUARANTINED, holder(7, allocated=True))
 MARKED = device(1, Phase.QUARANTINED, marked=True)
 
 
-@pytest.mark.parametrize(
-    ("here", "unseen", "found"),
-    [
-        (board(ENDED, listed={"11": {PodName("t-a", "p7")}}), (), []),
-        (board(ENDED), {"11"}, []),
-        (board(ENDED), (), [Correction(Action.CLEAR, ENDED)]),
-        (board(CLOSED), (), [Correction(Action.CLEAR, CLOSED)]),
-        (
-            board(ENDED, listed={"11": {STRANGER}}),
-            (),
-            [Correction(Action.DISAGREE, ENDED, STRANGER)],
-        ),
-        (board(*leased(3, allocated=True)), (), []),
-        (
-            board(listed={"11": {STRANGER}}),
-            (),
-            [Correction(Action.DISAGREE, device(1), STRANGER)],
-        ),
-        # The lease controller has not acted on it yet.
-        (board(device(1, marked=True)), (), []),
-        (board(MARKED), (), [Correction(Action.AGREE, MARKED)]),
-        (
-            board(*leased(3), listed={"11": {OWN}}),
-            (),
-            [Correction(Action.ADOPT, leased(3)[0])],
-        ),
-    ],
-    ids=[
-        "still listed",
-        "just given",
-        "over",
-        "over and closed",
-        "given to another",
-        "running",
-        "free and given",
-        "marked",
-        "marked and closed",
-        "given to its pod",
-    ],
-)
+CORRECTIONS: dict[str, tuple[Board, Collection[str], list[Correction]]] = {
+    "still listed": (board(ENDED, listed={"11": {PodName("t-a", "p7")}}), (), []),
+    "just given": (board(ENDED), {"11"}, []),
+    "over": (board(ENDED), (), [Correction(Action.CLEAR, ENDED)]),
+    "over and closed": (board(CLOSED), (), [Correction(Action.CLEAR, CLOSED)]),
+    "given to another": (
+        board(ENDED, listed={"11": {STRANGER}}),
+        (),
+        [Correction(Action.DISAGREE, ENDED, STRANGER)],
+    ),
+    "running": (board(*leased(3, allocated=True)), (), []),
+    "free and given": (
+        board(listed={"11": {STRANGER}}),
+        (),
+        [Correction(Action.DISAGREE, device(1), STRANGER)],
+    ),
+    "marked, and the lease controller has not acted on it": (board(device(1, marked=True)), (), []),
+    "marked and closed": (board(MARKED), (), [Correction(Action.AGREE, MARKED)]),
+    "given to its pod": (
+        board(*leased(3), listed={"11": {OWN}}),
+        (),
+        [Correction(Action.ADOPT, leased(3)[0])],
+    ),
+}
+
+
+@pytest.mark.parametrize(("here", "unseen", "found"), CORRECTIONS.values(), ids=CORRECTIONS)
 def test_what_the_kubelet_lists_corrects_the_leases(
     here: Board, unseen: Collection[str], found: list[Correction]
 ) -> None:

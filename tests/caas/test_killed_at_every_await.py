@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from caas.controllers import leases, tenancy_children
+from caas.controllers import leases
 from caas.controllers.lease_host import Effects
 from caas.controllers.tenancy import TenancyController
 from caas.settings import Host, Settings
@@ -106,13 +106,10 @@ class LeaseWorld:
         self.settings = _two_gpus()
         self.deleted = False
         spec = {"tenant": "acme", "namespace": "acme"}
-        tenancy = self.server.create(TENANCY, {**_object(TENANCY, "acme"), "spec": spec})
         ready = {"type": "Ready", "status": "True", "observedGeneration": 1}
-        _status(self.server, TENANCY, tenancy, {"conditions": [ready]})
-        self.server.create(objects.NAMESPACE, _object(objects.NAMESPACE, "acme"))
-        node = self.server.create(objects.NODE, _object(objects.NODE, "h"))
-        there = {"type": "Ready", "status": "True"}
-        _status(self.server, objects.NODE, node, {"conditions": [there]})
+        _put(self.server, TENANCY, "acme", {"conditions": [ready]}, spec=spec)
+        _put(self.server, objects.NAMESPACE, "acme", {})
+        _put(self.server, objects.NODE, "h", {"conditions": [{"type": "Ready", "status": "True"}]})
         self.server.create(objects.POD, contained("acme", "c-1", 2))
 
     async def controller(self) -> None:
@@ -190,21 +187,14 @@ class TenancyWorld:
         deny = {"spec": {"validationActions": ["Deny"]}}
         up = {"type": "NetworkUnavailable", "status": "False", "reason": "CiliumIsUp"}
         node = {"conditions": [{"type": "Ready", "status": "True"}, up]}
-        for kind, name, rest, status in (
-            (objects.BASELINE_POLICY, isolation.BASELINE, {}, valid),
-            *(
-                (objects.ADMISSION_POLICY, name, {}, {"observedGeneration": 1})
-                for name in PROVEN_POLICIES
-            ),
-            *((objects.ADMISSION_BINDING, name, deny, {}) for name in PROVEN_POLICIES),
-            (objects.RUNTIME_CLASS, "kata", {}, {}),
-            (objects.NODE, "h", {}, node),
-        ):
-            made = self.server.create(kind, {**_object(kind, name), **rest})
-            _status(self.server, kind, made, status)
-        lease = {**_object(GPU_LEASE, "h-gpu1"), "spec": {"node": "h", "module": 1}}
+        _put(self.server, objects.BASELINE_POLICY, isolation.BASELINE, valid)
+        for name in PROVEN_POLICIES:
+            _put(self.server, objects.ADMISSION_POLICY, name, {"observedGeneration": 1})
+            _put(self.server, objects.ADMISSION_BINDING, name, {}, **deny)
+        _put(self.server, objects.RUNTIME_CLASS, "kata", {})
+        _put(self.server, objects.NODE, "h", node)
         scrubbing = {"phase": "Scrubbing", "lastTenant": "acme"}
-        _status(self.server, GPU_LEASE, self.server.create(GPU_LEASE, lease), scrubbing)
+        _put(self.server, GPU_LEASE, "h-gpu1", scrubbing, spec={"node": "h", "module": 1})
         self.server.create(TENANCY, tenancy_object(_acme()))
 
     async def controller(self) -> None:
@@ -297,9 +287,10 @@ def _two_gpus() -> Settings:
     return settings.model_copy(update={"hosts": (host,)})
 
 
-def _object(kind: ObjectKind, name: str) -> Body:
+def _put(server: Server, kind: ObjectKind, name: str, status: Body, **more: Any) -> None:
     metadata = {"name": name, "labels": {}}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+    made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+    server.put(kind, {**made, **more, "status": status})
 
 
 def _status(server: Server, kind: ObjectKind, body: Body, status: Body) -> None:
@@ -339,13 +330,6 @@ def test_two_controllers_at_once_lease_no_gpu_twice() -> None:
 
     with asyncio.Runner(loop_factory=LivingLoop) as runner:
         runner.run(story())
-
-
-def test_a_deletion_that_waits_for_no_gpu_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tenancy_children, "awaited", lambda *_: {})
-    # Refused by the world, the controller tries for ever.
-    with pytest.raises(TimeoutError):
-        die_at_every_step(TenancyWorld)
 
 
 def test_a_writer_that_is_always_first_costs_another_try_and_nothing_else() -> None:
