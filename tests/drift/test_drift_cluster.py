@@ -73,10 +73,8 @@ def test_what_is_wrong_with_a_node_has_its_name(live: list[dict[str, Any]], id_:
 def test_a_taint_of_somebody_and_nodes_that_are_not_declared() -> None:
     extra = [*node()["spec"]["taints"], {"key": "mine", "effect": "NoExecute"}]
     (found,) = look([node(taints=extra)])
-    assert (found.id, found.remedy) == (
-        "node.taint-unknown",
-        "`kubectl taint node n1 mine:NoExecute-`",
-    )
+    assert found.id == "node.taint-unknown"
+    assert found.remedy == "`kubectl taint node n1 mine:NoExecute-`"
     assert ids(look([node(), node("n2")])) == [("node.unknown", "n2")]
     assert look([node(), node("n2")], others=frozenset({"n2"})) == []
     assert look([node(), node("n2")], marks={"ours": "true"}) == []
@@ -114,9 +112,8 @@ def test_leases_that_are_missing_unknown_stuck_or_in_quarantine() -> None:
 def test_gpus_that_their_leases_keep_back_are_not_missing_twice() -> None:
     wanted = Expected((WANTED,), leases={"n1": 8})
     assert list(nodes.findings(wanted, [node(gpus=6)], withheld={"n1": 2})) == []
-    assert ids(nodes.findings(wanted, [node(gpus=5)], withheld={"n1": 2})) == [
-        ("node.allocatable-lower", "n1")
-    ]
+    lower = nodes.findings(wanted, [node(gpus=5)], withheld={"n1": 2})
+    assert ids(lower) == [("node.allocatable-lower", "n1")]
 
 
 SPEC = TenancySpec.model_validate(
@@ -144,12 +141,10 @@ def test_a_tenancy_says_which_part_of_the_isolation_does_not_hold() -> None:
     ]
     assert ids(cluster.tenancy_findings(SPEC, None, (), {})) == [("tenant.tenancy-missing", "acme")]
     other: dict[str, Any] = {**good, "spec": {**good["spec"], "gpus": 8}}
-    assert ids(cluster.tenancy_findings(SPEC, other, (), {})) == [
-        ("tenant.tenancy-changed", "acme")
-    ]
-    assert ids(
-        cluster.unknown_tenancies(frozenset({"acme"}), [good, {"metadata": {"name": "spy"}}])
-    ) == [("tenant.tenancy-unknown", "spy")]
+    changed = cluster.tenancy_findings(SPEC, other, (), {})
+    assert ids(changed) == [("tenant.tenancy-changed", "acme")]
+    unknown = cluster.unknown_tenancies(frozenset({"acme"}), [good, {"metadata": {"name": "spy"}}])
+    assert ids(unknown) == [("tenant.tenancy-unknown", "spy")]
 
 
 MANIFEST = """
@@ -165,6 +160,11 @@ kind: ConfigMap
 metadata: {name: b, annotations: {helm.sh/resource-policy: keep}}
 ---
 """
+KINDS = [
+    {"name": "secrets", "kind": "Secret", "namespaced": True},
+    {"name": "configmaps", "kind": "ConfigMap", "namespaced": True},
+    {"name": "configmaps/status", "kind": "ConfigMap", "namespaced": True},
+]
 
 
 class Cluster(ClusterLook):
@@ -182,34 +182,32 @@ class Cluster(ClusterLook):
         self, method: str, path: str, tried: str, *_: Any, **more: Any
     ) -> tuple[int, dict[str, Any]]:
         assert method == "GET", "a look changes nothing"
-        if path == "/api/v1":
-            names = (
-                ("secrets", "Secret"),
-                ("configmaps", "ConfigMap"),
-                ("configmaps/status", "ConfigMap"),
-            )
-            return 200, {
-                "resources": [{"name": n, "kind": k, "namespaced": True} for n, k in names]
-            }
+        answers = {
+            "/api/v1": {"resources": KINDS},
+            "/api/v1/namespaces/ns/secrets": {"items": self._secrets},
+            "/api/v1/namespaces/ns/configmaps": {"items": self._maps},
+        }
         if path.endswith("/secrets"):
             assert more["query"] == [("labelSelector", "owner=helm,name=x")]
-            return 200, {"items": self._secrets}
-        if path == "/api/v1/namespaces/ns/configmaps":
-            return 200, {"items": self._maps}
-        return 404, {}
-
-
-def record(revision: int, status: str) -> dict[str, Any]:
-    labels = {"owner": "helm", "name": "x", "version": str(revision), "status": status}
-    return {"metadata": {"name": f"sh.helm.release.v1.x.v{revision}", "labels": labels}}
+        return (200, answers[path]) if path in answers else (404, {})
 
 
 def kept(
-    revision: int, status: str, manifest: str = MANIFEST, *, packed: bool = True
+    revision: int,
+    status: str,
+    manifest: str = MANIFEST,
+    *,
+    packed: bool = True,
+    release: str | None = None,
 ) -> dict[str, Any]:
+    """The Secret of a revision; `release` is what stands in it otherwise."""
     data = json.dumps({"version": revision, "manifest": manifest}).encode()
     body = base64.b64encode(gzip.compress(data) if packed else data)
-    return {**record(revision, status), "data": {"release": base64.b64encode(body).decode()}}
+    labels = {"owner": "helm", "name": "x", "version": str(revision), "status": status}
+    return {
+        "metadata": {"name": f"sh.helm.release.v1.x.v{revision}", "labels": labels},
+        "data": {"release": release or base64.b64encode(body).decode()},
+    }
 
 
 def config_map(name: str, data: Mapping[str, str], **notes: str) -> dict[str, Any]:
@@ -232,32 +230,24 @@ def test_objects_of_a_release_that_are_gone_altered_or_too_many() -> None:
         ("helm.object-extra", "ConfigMap stray in ns", "there, with the release's mark"),
     ]
     assert all(f.where == "ns/x" and f.up is False for f in found)
-    assert (
-        of_release(
-            Cluster([kept(2, "deployed")], [config_map("a", {"k": "v"}), config_map("b", {})])
-        )
-        == []
-    )
+    as_installed = [config_map("a", {"k": "v"}), config_map("b", {})]
+    assert of_release(Cluster([kept(2, "deployed")], as_installed)) == []
 
 
 def test_the_deployed_revision_counts_and_none_is_none() -> None:
-    cluster = Cluster(
-        [kept(1, "deployed"), kept(2, "failed", "---"), kept(10, "failed", "---")], []
-    )
-    release = cluster.release("x", "ns")
-    assert release is not None
-    assert len(release.objects) == 2
+    later = [kept(2, "failed", "---"), kept(10, "failed", "---")]
+    for secrets in ([kept(1, "deployed"), *later], [kept(1, "deployed", packed=False)]):
+        release = Cluster(secrets, []).release("x", "ns")
+        assert release is not None
+        assert len(release.objects) == 2
     assert Cluster([], []).release("x", "ns") is None
-    unpacked = Cluster([kept(1, "deployed", packed=False)], []).release("x", "ns")
-    assert unpacked is not None
-    assert len(unpacked.objects) == 2
 
 
 @pytest.mark.parametrize(
     "secret",
     [
-        {**record(1, "deployed"), "data": {"release": "%%%"}},
-        {**record(1, "deployed"), "data": {}},
+        kept(1, "deployed", release="%%%"),
+        {**kept(1, "deployed"), "data": {}},
         kept(1, "deployed", "a: [token: hunter2"),
         kept(1, "deployed", "- just\n- a list"),
     ],
@@ -272,18 +262,14 @@ def test_a_release_that_cannot_be_read_is_an_error_that_quotes_nothing(
 
 def test_machines_that_wait_for_a_restart_failed_or_carry_other_firmware() -> None:
     seen = HostFacts(reboot_required="linux-image", failed_unit=frozenset({"a.service"}), end="")
-    assert ids(hosts.findings("h", seen)) == [
-        ("host.unit-failed", "h"),
-        ("host.reboot-pending", "h"),
-    ]
+    told = ids(hosts.findings("h", seen))
+    assert told == [("host.unit-failed", "h"), ("host.reboot-pending", "h")]
     assert list(hosts.findings("h", HostFacts(end=""))) == []
     golden = {"HGX_FW_GPU_": ("1",), "HGX_FW_BMC_": ("2",)}
     inventory = {"HGX_FW_GPU_SXM_1": "1", "HGX_FW_GPU_SXM_2": "x\x1b", "HGX_FW_BMC_0": "3"}
     found = list(hosts.firmware("h", (1, 2), golden, inventory))
-    assert sorted((f.what, f.declared) for f in found) == [
-        ("HGX_FW_BMC_0", "2"),
-        ("HGX_FW_GPU_SXM_2", "1"),
-    ]
+    told = sorted((f.what, f.declared) for f in found)
+    assert told == [("HGX_FW_BMC_0", "2"), ("HGX_FW_GPU_SXM_2", "1")]
     assert [f.what for f in hosts.firmware("h", (1,), golden, {})] == ["inventory", "inventory"]
     for error, id_ in (
         (HostKeyMismatchError("h", "look", "p", "r"), "host.key-changed"),

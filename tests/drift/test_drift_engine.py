@@ -1,10 +1,17 @@
-"""What the engine's events tell: both sides of a refresh, what could not be read, what `up` would do."""
+"""What the engine's events tell: both sides of a refresh, what could not be read, what `up` would do.
+
+How what drifted is called stands in words.yaml."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 
 from gpuclusters.drift import engine, resources
+from gpuclusters.drift.report import Finding
 from gpuclusters.review.plan import Action
 from tests.drift.drifting import (
     CONNECTION,
@@ -21,13 +28,9 @@ from tests.drift.drifting import (
     view_of,
 )
 
+WORDS = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
 CDI = f"{DYNAMIC}CdiSpec"
-INPUTS = {
-    "connection": CONNECTION,
-    "path": "/etc/cdi/a.json",
-    "kind": "nvidia.com/pgpu",
-    "devices": [],
-}
+INPUTS = {"connection": CONNECTION, "path": "/etc/cdi/a.json", "kind": "x", "devices": []}
 OLD = state(INPUTS, {"drift": []})
 CHANGED = {
     "code": "cdi.devices-changed",
@@ -52,9 +55,8 @@ def test_a_refresh_is_read_with_both_sides_and_the_plan() -> None:
     assert view.planned
     assert view.plan == {urn(CDI, "a"): Action.UPDATE}
     (found,) = resources.findings(view)
-    assert (found.id, found.where, found.what, found.up) == (
-        "cdi.devices-changed", "hgx-01", "/etc/cdi/a.json", True,
-    )  # fmt: skip
+    assert (found.id, found.where) == ("cdi.devices-changed", "hgx-01")
+    assert (found.what, found.up) == ("/etc/cdi/a.json", True)
 
 
 def test_what_is_gone_is_told_and_what_up_leaves_alone_is_not_said_to_be_mended() -> None:
@@ -100,28 +102,44 @@ def test_events_that_end_in_the_middle_are_no_plan(cut: str) -> None:
 def test_an_engine_that_says_nothing_is_an_error_and_its_failure_is_told() -> None:
     with pytest.raises(engine.EventsError):
         view_of("error: no stack named prod\n")
-    view = view_of(
-        text(
-            error("error: the passphrase is wrong, token: abcdefghijklmnopqrst"), summary("failed")
-        )
-    )
+    said = error("error: the passphrase is wrong, token: abcdefghijklmnopqrst")
+    view = view_of(text(said, summary("failed")))
     assert view.failure.startswith("the passphrase is wrong")
     assert "abcdefghijklmnopqrst" not in view.failure
 
 
 def test_a_secret_is_masked_before_anything_is_compared() -> None:
-    inputs = {"connection": CONNECTION, "path": "/etc/x", "content": "a"}
-    old = state(inputs, {})
     drift = {
         "code": "host.file-changed",
         "problem": "/etc/x differs",
-        "path": ["/etc/x"],
+        "path": [],
         "level": "repair",
     }
-    new = state({**inputs, "content": "password: hunter22hunter22"}, {"drift": [drift]})
-    view = view_of(
-        text(before(f"{DYNAMIC}HostFile", "x", old), after(f"{DYNAMIC}HostFile", "x", old, new))
-    )
+    old = state({"connection": CONNECTION, "path": "/etc/x", "content": "a"}, {})
+    new = state({**old["inputs"], "content": "password: hunter22hunter22"}, {"drift": [drift]})
+    type_ = f"{DYNAMIC}HostFile"
+    view = view_of(text(before(type_, "x", old), after(type_, "x", old, new)))
     (found,) = resources.findings(view)
     assert (found.id, len(found.details)) == ("host.file-changed", 1)
     assert "hunter22" not in repr(found)
+
+
+def findings(kind: str, old: Any, new: Any, **inputs: Any) -> list[Finding]:
+    declared = {"connection": CONNECTION, **inputs}
+    return list(resources.findings(view_of(resource(kind, "x", declared, old, new))))
+
+
+@pytest.mark.parametrize("said", WORDS)
+def test_what_drifted_has_a_name(said: str) -> None:
+    case = WORDS[said]
+    found = findings(case["kind"], case["old"], case["new"], **case.get("inputs", {}))
+    assert len(found) == len(case["told"])
+    for one, told in zip(found, case["told"], strict=True):
+        assert {field: getattr(one, field) for field in told} == told
+
+
+def test_what_stops_up_is_not_said_to_be_put_back() -> None:
+    drift = {"code": "rke2.firewalld", "problem": "firewalld runs", "path": [], "level": "block"}
+    (one,) = findings("Rke2Node", {"drift": []}, {"drift": [drift]})
+    assert one.id == "rke2.firewalld"
+    assert "up --refresh" not in one.remedy

@@ -72,16 +72,9 @@ def test_exit_codes_say_clean_only_when_everything_was_looked_at() -> None:
 
 
 def test_the_same_thing_is_told_once_with_all_that_is_known_of_it() -> None:
-    one = finding("stack.object-changed", "ns", "Deployment x", up=True, urn="urn:x")
-    other = finding(
-        "stack.object-changed",
-        "ns",
-        "Deployment x",
-        up=False,
-        by="kubectl",
-        urn="urn:x",
-        do="let go",
-    )
+    named = ("stack.object-changed", "ns", "Deployment x")
+    one = finding(*named, up=True, urn="urn:x")
+    other = finding(*named, up=False, by="kubectl", urn="urn:x", do="let go")
     for order in ([one, other], [other, one]):
         (told,) = report("s", order).findings
         assert (told.by, told.up, told.remedy) == ("kubectl", False, "let go")
@@ -93,10 +86,8 @@ def test_the_same_thing_is_told_once_with_all_that_is_known_of_it() -> None:
         finding("host.unfit", what="preflight.not-on-vfio"),
         finding("host.unfit", "hgx-02", what="preflight.not-on-vfio"),
     ]
-    assert {(f.id, f.where) for f in report("s", better).findings} == {
-        ("vfio.unbound", "hgx-01"),
-        ("host.unfit", "hgx-02"),
-    }
+    told = {(f.id, f.where) for f in report("s", better).findings}
+    assert told == {("vfio.unbound", "hgx-01"), ("host.unfit", "hgx-02")}
 
 
 @pytest.mark.parametrize(
@@ -111,32 +102,17 @@ def test_the_same_thing_is_told_once_with_all_that_is_known_of_it() -> None:
     ],
 )
 def test_what_is_ignored_is_left_out_and_counted(pattern: str, left: list[str]) -> None:
-    found = report(
-        "s", [finding(), finding("cdi.missing", what="/etc/cdi/a.json")], ignore=[pattern]
-    )
+    both = [finding(), finding("cdi.missing", what="/etc/cdi/a.json")]
+    found = report("s", both, ignore=[pattern])
     assert sorted(f.id for f in found.findings) == left
     assert found.ignored == 2 - len(left)
 
 
 def test_nothing_in_a_name_becomes_markup_a_control_or_a_leak() -> None:
-    hostile = Finding(
-        "stack.object-changed",
-        HOSTILE,
-        HOSTILE,
-        HOSTILE,
-        HOSTILE,
-        HOSTILE,
-        None,
-        HOSTILE,
-        "urn",
-        (HOSTILE,),
-    )
-    found = report(
-        HOSTILE,
-        [hostile],
-        [Unseen(HOSTILE, HOSTILE, HOSTILE)],
-        plan={f"a::b::c::{HOSTILE}": Action.UPDATE},
-    )
+    said = (HOSTILE,) * 5
+    hostile = Finding("stack.object-changed", *said, None, HOSTILE, "urn", (HOSTILE,))
+    unseen = Unseen(HOSTILE, HOSTILE, HOSTILE)
+    found = report(HOSTILE, [hostile], [unseen], plan={f"a::b::c::{HOSTILE}": Action.UPDATE})
     as_json, as_markdown, as_text = forms(found)
     for text in (as_json, as_markdown, as_text):
         assert "ghp_" not in text
@@ -167,10 +143,9 @@ def test_the_markdown_fits_the_forge_and_keeps_its_head_and_marker() -> None:
 
 
 def test_a_report_is_read_back_as_it_was() -> None:
-    found = report(
-        "prod", [*ALL, finding(up=True, details=("a", "b"))], [Unseen("x", "y", "z")], [Looked("nodes", 2)],
-        plan={"urn:pulumi:a::b::c::d": Action.UPDATE},
-    )  # fmt: skip
+    every = [*ALL, finding(up=True, details=("a", "b"))]
+    plan = {"urn:pulumi:a::b::c::d": Action.UPDATE}
+    found = report("prod", every, [Unseen("x", "y", "z")], [Looked("nodes", 2)], plan=plan)
     again = report_of(json.loads(json.dumps(document(found))))
     assert document(again) == document(found)
     unplanned = report("prod", [finding()])

@@ -22,8 +22,6 @@ from tests.unit.config.strategies import documents
 
 _slow = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
-_VALIDATOR = jsonschema.Draft202012Validator(schema())
-
 _strange = (
     st.none()
     | st.booleans()
@@ -121,10 +119,15 @@ def test_a_mutated_configuration_gives_faults_or_what_components_take(
         planned(read)
 
 
+@cache
+def _validator() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema())
+
+
 @given(documents())
 @_slow
 def test_a_right_configuration_fits_the_schema_and_can_be_planned(document: dict[str, Any]) -> None:
-    _VALIDATOR.validate({"config": {f"gpu-clusters:{key}": one for key, one in document.items()}})
+    _validator().validate({"config": {f"gpu-clusters:{key}": one for key, one in document.items()}})
     parsed = parse(document)
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
     planned = plan(parsed.section)
