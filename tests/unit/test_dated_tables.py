@@ -1,6 +1,5 @@
 """Every row of every table says from which release of which source it is."""
 
-import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,28 +56,6 @@ def test_every_row_of_a_table_has_a_source(name: str) -> None:
     assert list(unsourced(table)) == []
     for one in table["sources"].values():
         assert 2024 < Source.model_validate(one).date.year < 2027
-
-
-def _large_literals(home: Path) -> Iterator[tuple[str, str]]:
-    """Module and name of every literal of the rooms with twenty rows or more that state something."""
-    for path in sorted(
-        path for path in home.glob("*/*.py") if path.parent.name not in CASES["no-rooms"]
-    ):
-        for node in ast.parse(path.read_text()).body:
-            if not isinstance(node, ast.Assign | ast.AnnAssign):
-                continue
-            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-            rows = getattr(node.value, "values", None) or getattr(node.value, "elts", ())
-            stated = [r for r in rows if any(isinstance(n, ast.Constant) for n in ast.walk(r))]
-            if len(stated) >= 20:
-                yield f"{path.parent.name}.{path.stem}", ast.unparse(target)
-
-
-def test_large_tables_are_files(tmp_path: Path) -> None:
-    (tmp_path / "room").mkdir()
-    (tmp_path / "room" / "model.py").write_text(f"FACTS = {dict.fromkeys(range(20))}\n")
-    assert list(_large_literals(tmp_path)) == [("room.model", "FACTS")]
-    assert list(_large_literals(Path(dated_table.__file__).parents[1])) == []
 
 
 def test_rows_in_the_code_that_have_a_source_each_name_it() -> None:

@@ -58,16 +58,6 @@ def test_the_page_has_each_of_the_29_failures_once() -> None:
     assert [int(row) for row in rows] == list(range(1, 30))
 
 
-def test_the_page_has_a_quickstart_for_both_sources() -> None:
-    sources = [example["usernetes"]["hosts"]["source"] for example in EXAMPLES]
-    assert sources == ["gcp", "existing"]
-
-
-@pytest.mark.parametrize("document", EXAMPLES, ids=["google cloud", "sudo"])
-def test_an_example_of_the_page_is_right(document: dict[str, Any]) -> None:
-    assert_right(document)
-
-
 def test_without_root_the_page_changes_the_example_before() -> None:
     (changed,) = re.findall(r"```yaml\n(account:.*?)```", PAGE, re.DOTALL)
     section = {**EXAMPLES[1]["usernetes"], **yaml.safe_load(changed)}

@@ -133,17 +133,17 @@ def test_blanks_in_quotes_do_not_separate(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "wanted", "theirs"),
+    ("theirs", "ours"),
     [
-        ("intel_iommu=off", "intel_iommu=on", "intel_iommu=off"),
-        ("iommu=soft", "iommu=pt", "iommu=soft"),
-        ("default_hugepagesz=2M", "default_hugepagesz=1G", "default_hugepagesz=2M"),
-        ("pci=nomsi", "pci=realloc", "pci=nomsi"),
+        ("intel_iommu=off", "intel_iommu=on"),
+        ("iommu=soft", "iommu=pt"),
+        ("default_hugepagesz=2M", "default_hugepagesz=1G"),
+        ("pci=nomsi", "pci=realloc"),
     ],
 )
-def test_an_argument_of_others_is_never_overridden(others: str, wanted: str, theirs: str) -> None:
-    (conflict,) = command_line.conflicts(others, [wanted])
-    assert (conflict.theirs, conflict.ours) == (theirs, wanted)
+def test_an_argument_of_others_is_never_overridden(theirs: str, ours: str) -> None:
+    (conflict,) = command_line.conflicts(theirs, [ours])
+    assert (conflict.theirs, conflict.ours) == (theirs, ours)
 
 
 def test_pages_of_a_size_that_others_reserve_are_a_conflict_because_the_first_counts() -> None:

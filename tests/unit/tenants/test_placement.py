@@ -33,6 +33,7 @@ from gpuclusters.lease.placement import (
 )
 
 CASES = yaml.safe_load(Path(__file__).with_name("placement.yaml").read_text())
+some = settings(max_examples=40, deadline=None)
 H100 = TABLES[Baseboard.HGX_H100]
 ALL = frozenset(range(1, 9))
 LAYOUTS = ([8], [4, 4], [4, 2, 2], [2, 2, 2, 2], [4, 2, 1, 1], [1] * 8)
@@ -79,6 +80,7 @@ def test_a_place_is_found_exactly_when_some_board_has_one(
         assert (found.host, found.partition) in fitting
 
 
+@some
 @given(SIZES, boards(), st.randoms(use_true_random=False))
 def test_the_order_in_which_hosts_are_listed_changes_nothing(
     size: int, views: list[BoardView], chance: random.Random
@@ -88,6 +90,7 @@ def test_the_order_in_which_hosts_are_listed_changes_nothing(
     assert place(size, shuffled) == place(size, views)
 
 
+@some
 @given(SIZES, boards())
 def test_no_other_choice_leaves_more_of_the_largest_partitions(
     size: int, views: list[BoardView]
@@ -140,6 +143,7 @@ def test_every_partition_is_free_if_its_host_serves_or_busy_or_broken(
     }
 
 
+@some
 @given(boards())
 def test_states_add_up_to_what_is_on_offer(views: list[BoardView]) -> None:
     counts = partition_states(views)
@@ -190,6 +194,7 @@ def kept(found: Schedule) -> tuple[str, str, int] | None:
     return found.reserved.request.uid, placement.host, placement.partition.id
 
 
+@some
 @given(waiting_lists, holdings, st.randoms(use_true_random=False))
 def test_each_request_has_exactly_one_turn_however_the_queue_is_listed(
     waiting: list[Waiting], holding: dict[str, int], chance: random.Random
@@ -200,6 +205,7 @@ def test_each_request_has_exactly_one_turn_however_the_queue_is_listed(
     assert order(waiting, holding) == turns
 
 
+@some
 @given(waiting_lists, holdings)
 def test_next_is_the_oldest_request_of_those_whose_tenants_hold_the_fewest_gpus(
     waiting: list[Waiting], holding: dict[str, int]
@@ -212,6 +218,7 @@ def test_next_is_the_oldest_request_of_those_whose_tenants_hold_the_fewest_gpus(
         held[request.tenant] += request.size
 
 
+@some
 @given(waiting_lists, holdings, free_sets, st.floats(0, 2000))
 def test_grants_are_free_partitions_of_the_right_size_and_never_overlap(
     waiting: list[Waiting], holding: dict[str, int], free: list[set[int]], now: float
@@ -230,6 +237,7 @@ def test_grants_are_free_partitions_of_the_right_size_and_never_overlap(
         assert not {(host, module) for module in partition.modules} & set(gpus)
 
 
+@some
 @given(waiting_lists, holdings, free_sets, st.floats(0, 2000))
 def test_nothing_is_refused_that_fits_beside_grants_and_reservations(
     waiting: list[Waiting], holding: dict[str, int], free: list[set[int]], now: float
@@ -245,6 +253,7 @@ def test_nothing_is_refused_that_fits_beside_grants_and_reservations(
             assert place(request.size, list(boards.values())) is None
 
 
+@some
 @given(waiting_lists, holdings, free_sets)
 def test_nothing_is_kept_before_patience_is_at_its_end(
     waiting: list[Waiting], holding: dict[str, int], free: list[set[int]]
@@ -313,7 +322,7 @@ def test_a_blocked_request_does_not_count_against_its_tenant() -> None:
     assert granted(found) == {"a1": ("hgx-01", 7)}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([2, 4, 8]))
 def test_a_large_request_starts_however_many_small_ones_keep_coming(seed: int, size: int) -> None:
     """Small requests arrive faster than they can be served; all containers end at some time."""

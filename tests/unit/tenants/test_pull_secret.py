@@ -2,23 +2,19 @@
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.tenancy.model import docker_config
 
-GIVEN = {
-    "acme": {
-        "registry.example.com:5000": {"username": "acme", "password": "s3:cret"},
-        "docker.io": {"username": "a", "password": "b"},
-    },
-    "globex": {"registry.example.com:5000": {"username": "globex", "password": "theirs"}},
-}
+CASES = yaml.safe_load(Path(__file__).with_name("pull_secrets.yaml").read_text())
 
 
 def test_a_tenant_gets_its_own_credentials_and_no_others() -> None:
-    made = docker_config("acme", ("registry.example.com:5000", "docker.io"), GIVEN)
+    made = docker_config("acme", ("registry.example.com:5000", "docker.io"), CASES["given"])
     assert json.loads(made) == {
         "auths": {
             "registry.example.com:5000": {
@@ -32,24 +28,7 @@ def test_a_tenant_gets_its_own_credentials_and_no_others() -> None:
     assert "theirs" not in made
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({}, "it has nothing for the tenant acme"),
-        (["s3cret"], "it has nothing for the tenant acme"),
-        ({"acme": {}}, "for the tenant acme it lacks quay.io"),
-        (
-            {"acme": {"quay.io": {"username": "a", "password": "s3cret"}, "nvcr.io": {}}},
-            "for the tenant acme it has nvcr.io, which images.registry-auth does not",
-        ),
-        (
-            {"acme": {"quay.io": {"password": "s3cret"}}},
-            "for quay.io of the tenant acme it needs username and password, as text",
-        ),
-        ({"acme": {"quay.io": "s3cret"}}, "needs username and password, as text"),
-        ({"acme": {"quay.io": {"username": "a", "password": 7}}}, "needs username and password"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), CASES["refused"])
 def test_credentials_that_do_not_fit_are_refused_without_a_word_of_them(
     given: Any, said: str
 ) -> None:
