@@ -112,28 +112,6 @@ def test_a_cluster_of_one_account_without_privileges_takes_its_place(dev: Checko
     dev.not_in_state("client-key-data", "kubeadm join")
 
 
-def test_a_machine_that_was_rebooted_has_its_gpus_again_and_nothing_to_do(dev: Checkout) -> None:
-    before = uuids(dev, "u7s-02")
-
-    def ready() -> tuple[str, str]:
-        conditions = dev.nodes_of_api()["u7s-02"]["status"]["conditions"]
-        (found,) = (one for one in conditions if one["type"] == "Ready")
-        return found["status"], found["lastTransitionTime"]
-
-    # The API shows the kubelet of the last boot until that of this one has written its own status.
-    _, last_boot = ready()
-    dev.host("u7s-02").reboot()
-
-    def is_back() -> bool:
-        status, since = ready()
-        return status == "True" and since != last_boot and dev.gpus()["u7s-02"] == FOUR
-
-    eventually(is_back, "u7s-02")
-    dev.up_again()
-    assert dev.gpus() == {"u7s-01": FOUR, "u7s-02": FOUR}
-    assert uuids(dev, "u7s-02") == before
-
-
 def test_every_rung_is_climbed_again_and_kept_as_evidence_and_a_fault_fails_at_its_own(
     dev: Checkout, tmp_path: Path
 ) -> None:

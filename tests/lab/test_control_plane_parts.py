@@ -107,22 +107,13 @@ def test_every_process_listens_on_loopback_only_and_points_into_the_lab_without_
             assert re.match(r"(https://)?127\.0\.0\.1(:|$)|InternalIP$", value), (name, flag, value)
 
 
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of programs that stand for those of the control plane; all wait for ever."""
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    for name in PROCESSES:
-        (folder / name).write_text("#!/bin/sh\nexec sleep 600\n")
-        (folder / name).chmod(0o755)
-    found = {name: folder / name for name in PROCESSES}
-    monkeypatch.setattr(lifecycle.tools, "ensure", lambda *_: found)
-    return folder
-
-
 def test_an_interrupted_start_stops_what_it_started(
-    tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(lifecycle.tools, "ensure", lambda *_: dict.fromkeys(PROCESSES, program))
     started: list[processes.Running] = []
 
     def interrupt(*given: Any, **_: object) -> None:
