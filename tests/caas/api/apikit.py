@@ -55,23 +55,13 @@ def settings(
     hosts: Mapping[str, Mapping[str, Any]] | None = None, on_demand: Any = None, **api: Any
 ) -> Settings:
     """Two hosts of which every partition is on offer; or `hosts`, by name what is otherwise."""
-    host = {
-        "address": "192.0.2.1",
-        "user": "operator",
-        "hostKey": "ssh-ed25519 AAAA",
-        "baseboard": "hgx-h100",
-        "gpus": [{"module": m, "pci": f"0000:0{m}:00.0", "device": f"gpu{m}"} for m in range(1, 9)],
-        "partitions": list(range(15)),
-        "fabricManager": "192.0.2.2",
-    }
+    stated = hosts or {"hgx-01": {}, "hgx-02": {}}
+    every = [{**CASES["host"], "name": name, **other} for name, other in stated.items()]
     return Settings.model_validate(
         {
             "cluster": "test",
             "runtimeClass": "kata-qemu-nvidia-gpu",
-            "hosts": [
-                {**host, "name": name, **other}
-                for name, other in (hosts or {"hgx-01": {}, "hgx-02": {}}).items()
-            ],
+            "hosts": every,
             "onDemand": on_demand,
             "api": {"issuer": ISSUER, "requestsPerSecond": 1000, "burst": 1000, **api},
         }
@@ -111,13 +101,16 @@ def node(name: str, *, ready: str = "True", cordoned: bool = False) -> dict[str,
     }
 
 
-def lease(host: str, module: int, phase: str, pod_uid: str | None = None) -> dict[str, Any]:
+def lease(
+    host: str, module: int, phase: str = "Free", pod_uid: str | None = None, **status: Any
+) -> dict[str, Any]:
     """A GPULease."""
     holder = {"holder": {"podUid": pod_uid}} if pod_uid else {}
+    place = {"pci": f"0000:0{module}:00.0", "device": f"gpu{module}"}
     return {
         "metadata": {"name": lease_name(host, module)},
-        "spec": {"node": host, "module": module},
-        "status": {"phase": phase, **holder},
+        "spec": {"node": host, "module": module, **place},
+        "status": {"phase": phase, **holder, **status},
     }
 
 
@@ -140,7 +133,7 @@ class FakeCluster(fakecluster.FakeCluster):
         for host in ("hgx-01", "hgx-02"):
             self.put("nodes", node(host))
             for module in range(1, 9):
-                self.put("gpuleases", lease(host, module, "Free"))
+                self.put("gpuleases", lease(host, module))
 
     def put(self, plural: str, body: dict[str, Any]) -> dict[str, Any]:
         """Make or change an object; a tenancy has its namespace."""

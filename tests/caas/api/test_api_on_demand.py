@@ -7,9 +7,10 @@ import pytest
 
 from caas.cluster import ClusterError
 from gpuclusters.tenancy.model import TENANCY
-from tests.caas.api.apikit import CASES, GPU, Api, kind, playing, tenancy
+from tests.caas.api.apikit import GPU, Api, kind, playing, tenancy
+from tests.fixtures.tenancies import TEMPLATE
 
-on_demand = playing(on_demand={"most": 2, "prefix": "tenant-", "template": CASES["template"]})
+on_demand = playing(on_demand={"most": 2, "prefix": "tenant-", "template": TEMPLATE})
 
 
 def tenants(api: Api) -> set[str]:
@@ -27,15 +28,15 @@ async def test_the_first_request_makes_a_tenancy_of_the_template_and_says_to_com
     assert made["metadata"]["labels"]["gpu-clusters.dev/on-demand"] == "true"
     own = {"tenant": "initech", "namespace": "tenant-initech"}
     assert {key: made["spec"][key] for key in own} == own
-    assert made["spec"]["quota"]["hard"] == {f"requests.{GPU}": "2"}
-    assert made["spec"]["images"] == ["registry.example.com"]
+    assert made["spec"]["quota"]["hard"] == {f"requests.{GPU}": "2", "pods": "10"}
+    assert made["spec"]["images"] == ["nvcr.io/nvidia"]
 
     said = (await api.get("initech", "/v1/tenancy")).json()
     assert (said["ready"], said["gpus"]["quota"]) == (False, 2)
     assert (await api.get("initech", "/v1/containers")).json()["items"] == []
     # The controllers do their work.
     await api.happens("tenancies", {**made, "status": tenancy("initech")["status"]})
-    assert (await api.post("initech")).status_code == 201
+    assert (await api.post("initech", image="nvcr.io/nvidia/cuda:12")).status_code == 201
 
 
 @on_demand

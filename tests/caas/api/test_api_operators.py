@@ -7,36 +7,21 @@ import pytest
 
 from caas.api.overview import differences, machine
 from gpuclusters.lease.placement import Outage, Why, outages
-from tests.caas.api.apikit import Api, kind, lease, node, played, playing, settings, tenancy
+from tests.caas.api.apikit import (
+    CASES,
+    Api,
+    kind,
+    lease,
+    node,
+    played,
+    playing,
+    settings,
+    tenancy,
+)
 
 GROUP = "gpu-operators"
+HELD, QUARANTINED = CASES["held"], CASES["quarantined"]
 with_operators = playing(operatorGroup=GROUP)
-
-
-def held(
-    host: str, module: int, *, partition: int, gpus: tuple[int, ...], **status: Any
-) -> dict[str, Any]:
-    """A lease of acme's container c-1."""
-    holder = {
-        "tenant": "acme",
-        "namespace": "tenant-acme",
-        "pod": "c-1",
-        "podUid": "uid-of-c-1",
-        "container": "c-1",
-        "partition": partition,
-        "gpus": list(gpus),
-    }
-    found = lease(host, module, "Leased")
-    found["status"] |= {"since": "2026-11-22T15:00:00Z", "holder": holder, **status}
-    return found
-
-
-def quarantined(host: str, module: int) -> dict[str, Any]:
-    """A lease that its firmware check has stopped."""
-    found = lease(host, module, "Quarantined")
-    said = {"reason": "FirmwareChanged", "message": "HGX_FW_GPU_3 is 1.0", "lastTenant": "globex"}
-    found["status"] |= {"since": "2026-11-22T15:10:00Z", **said}
-    return found
 
 
 async def looked(api: Api, tenant: Any = None, path: str = "cluster", **claims: Any) -> Any:
@@ -52,34 +37,19 @@ def cuts(layout: bool, *partitions: int) -> Any:
     return host.model_copy(update=changed)
 
 
-def leases(*bodies: Mapping[str, Any]) -> dict[str, Any]:
-    """By name: those of the first machine, free with what the settings say, but for these."""
-    found = {f"hgx-01-gpu{module}": lease("hgx-01", module, "Free") for module in range(1, 9)}
-    found |= {body["metadata"]["name"]: dict(body) for body in bodies}
-    for body in found.values():
-        number = body["spec"]["module"]
-        body["spec"] = {"pci": f"0000:0{number}:00.0", "device": f"gpu{number}", **body["spec"]}
+def leases(stated: Mapping[int, Any]) -> dict[str, Any]:
+    """Those of the first machine by name, free but for what is stated of a module."""
+    found = {}
+    for module in sorted({*range(1, 9), *stated}):
+        said = stated.get(module, {})
+        if said is not None:
+            body = lease("hgx-01", module, **said)
+            body["spec"]["pci"] = said.get("pci", body["spec"]["pci"])
+            found[body["metadata"]["name"]] = body
     return found
 
 
-@pytest.mark.parametrize(
-    ("claims", "answer"),
-    [
-        ({"groups": ["a", GROUP]}, "200"),
-        ({"groups": ["a", GROUP], "tenant": None}, "200"),
-        ({"groups": None}, "403 operators-only"),
-        ({"groups": []}, "403 operators-only"),
-        ({"groups": ["gpu"]}, "403 operators-only"),
-        # No list: of a text every part would be found.
-        ({"groups": f"not-{GROUP}-at-all"}, "403 operators-only"),
-        ({"groups": GROUP}, "403 operators-only"),
-        ({"groups": {GROUP: 1}}, "403 operators-only"),
-        ({"groups": [None]}, "403 operators-only"),
-        ({"groups": None, "tenant": GROUP}, "403 operators-only"),
-        ({"groups": ["a", GROUP], "exp": 1}, "401 unauthenticated"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("claims", "answer"), CASES["operators"], ids=str)
 @pytest.mark.attack(
     by="a tenant",
     tries="read what operators see: machines, leases, other tenants",
@@ -115,7 +85,7 @@ async def test_an_operator_is_not_a_tenant_by_that(api: Api) -> None:
 async def test_operators_see_machines_leases_and_tenants(api: Api) -> None:
     await api.post("acme", gpus=2)
     for module in (1, 3):
-        api.cluster.put("gpuleases", held("hgx-01", module, partition=3, gpus=(1, 3)))
+        api.cluster.put("gpuleases", lease("hgx-01", module, **HELD))
     api.cluster.put("nodes", node("hgx-02", cordoned=True))
     await api.happens("tenancies", tenancy("initech", gpus=0, ready=False))
     answer = await looked(api)
@@ -138,7 +108,7 @@ async def test_operators_see_machines_leases_and_tenants(api: Api) -> None:
 
 
 def test_a_declared_layout_is_shown_as_it_is_cut() -> None:
-    made = machine(cuts(True, 1, 5, 6), leases(quarantined("hgx-01", 5)), None)
+    made = machine(cuts(True, 1, 5, 6), leases({5: QUARANTINED}), None)
     shown = [(p.id, p.state.value, [gpu.module for gpu in p.gpus]) for p in made.partitions]
     assert shown == [
         (1, "free", [1, 2, 3, 4]),
@@ -150,8 +120,7 @@ def test_a_declared_layout_is_shown_as_it_is_cut() -> None:
 
 
 def test_a_board_that_leases_cut_is_shown_as_they_do() -> None:
-    there = leases(*(held("hgx-01", module, partition=3, gpus=(1, 3)) for module in (1, 3)))
-    del there["hgx-01-gpu8"]
+    there = leases({1: HELD, 3: HELD, 8: None})
     away = outages(["hgx-01"], {"hgx-01": node("hgx-01", ready="False")})["hgx-01"]
     made = machine(cuts(False), there, away)
     shown = [(p.id, p.state.value, [gpu.module for gpu in p.gpus]) for p in made.partitions]
@@ -161,37 +130,10 @@ def test_a_board_that_leases_cut_is_shown_as_they_do() -> None:
     assert made.outage is Why.NOT_READY
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        (None, ()),
-        (
-            lease("hgx-01", 9, "Free"),
-            ("GPULease hgx-01-gpu9: is of a GPU that the settings do not have",),
-        ),
-        (
-            lease("hgx-01", 2, "Free") | {"spec": {"module": 2, "pci": "0000:99:00.0"}},
-            ("GPULease hgx-01-gpu2: is of 0000:99:00.0, device gpu2; declared is 0000:02:00.0, device gpu2",),
-        ),
-        (
-            held("hgx-01", 1, partition=3, gpus=(1, 3)),
-            ("GPULease hgx-01-gpu1: is held in partition 3, which the layout lacks",),
-        ),
-        (quarantined("hgx-01", 3), ("GPU hgx-01-gpu3: HGX_FW_GPU_3 is 1.0",)),
-        (
-            "hgx-01-gpu4",
-            (
-                "Node hgx-01: is not in the cluster",
-                "GPULease hgx-01-gpu4: is missing; the controllers make it",
-            ),
-        ),
-    ],
-    ids=["nothing", "another", "elsewhere", "another layout", "quarantined", "gone"],
-)  # fmt: skip
-def test_what_is_not_as_declared_is_told(changed: Any, said: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("stated", "said"), CASES["differences"])
+def test_what_is_not_as_declared_is_told(stated: dict[int, Any], said: list[str]) -> None:
     wanted = settings().model_copy(update={"hosts": (cuts(True, 1, 2),)})
-    there = leases(changed) if isinstance(changed, dict) else leases()
-    gone = there.pop(changed, None) if isinstance(changed, str) else None
+    gone = None in stated.values()
     away = {"hgx-01": Outage(Why.GONE, "the cluster has no node hgx-01")} if gone else {}
-    found = differences(wanted, there, away)
-    assert tuple(f"{one.object}: {one.problem}" for one in found) == said
+    found = differences(wanted, leases(stated), away)
+    assert [f"{one.object}: {one.problem}" for one in found] == said

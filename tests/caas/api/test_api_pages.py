@@ -86,11 +86,8 @@ def filled() -> FakeCluster:
     cluster.put("nodes", node("hgx-02", cordoned=True))
     for host, stated in WORLD["leases"].items():
         for module in range(1, 9):
-            body = lease(host, module, "Free")
-            body["spec"] |= {"pci": f"0000:0{module}:00.0", "device": f"gpu{module}"}
             since = {"since": f"2026-11-24T0{module}:12:30Z"}
-            body["status"] |= since | stated.get(module, {})
-            cluster.put("gpuleases", body)
+            cluster.put("gpuleases", lease(host, module, **since | stated.get(module, {})))
     return cluster
 
 

@@ -4,8 +4,8 @@ import asyncio
 import json
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,14 @@ linux = pytest.mark.skipif(
 )
 LIMIT = 3600.0
 """A deadline that comes when a test sets the clock forward, and by no pause of the machine."""
-NOTHING = b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def written(first: str, *headers: str) -> bytes:
+    """A request without a body."""
+    return "\r\n".join([f"{first} HTTP/1.1", "Host: x", *headers, "", ""]).encode()
+
+
+NOTHING = written("GET /nothing")
 
 
 def ahead(seconds: float) -> None:
@@ -67,9 +74,16 @@ class Clockwork:
 
 
 @asynccontextmanager
-async def connected(port: int, source: str = "127.0.0.1") -> AsyncIterator[socket.socket]:
-    """A connection without a buffer in this process: what was answered outlives a reset."""
+async def connected(
+    port: int, source: str = "127.0.0.1", most: int | None = None
+) -> AsyncIterator[socket.socket]:
+    """A connection without a buffer in this process: what was answered outlives a reset.
+
+    It holds at `most` so many bytes that are not read.
+    """
     with socket.socket() as connection:
+        if most is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, most)
         connection.setblocking(False)
         connection.bind((source, 0))
         await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
@@ -109,15 +123,13 @@ async def refusal(port: int, content: bytes = b"") -> tuple[str, str]:
         return await problem(connection)
 
 
+def authorization(api: Api, tenant: str = "acme") -> str:
+    return f"Authorization: {api.issuer.bearer(tenant)['Authorization']}"
+
+
 def head(api: Api, length: int) -> bytes:
-    lines = [
-        "POST /v1/containers HTTP/1.1",
-        "Host: x",
-        f"Authorization: {api.issuer.bearer('acme')['Authorization']}",
-        "Content-Type: application/json",
-        f"Content-Length: {length}",
-    ]
-    return "\r\n".join([*lines, "", ""]).encode()
+    stated = ("Content-Type: application/json", f"Content-Length: {length}")
+    return written("POST /v1/containers", authorization(api), *stated)
 
 
 HEAD = b"a good one"
@@ -210,12 +222,12 @@ async def test_what_cannot_be_answered_otherwise_is_refused_before_more_comes() 
     async with listening() as (api, port):
         refused = {
             b"hello\r\n\r\n": "400 malformed-request",
-            b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n": "400 malformed-request",
+            written("GET /", "Content-Length: x"): "400 malformed-request",
             # A client that begins with TLS.
             b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n": "400 malformed-request",
             b"GET / HTTP/1.1\r\nA: " + b"a" * 2 * MOST_HEADER_BYTES: "431 headers-too-large",
             head(api, 10**12): "413 body-too-large",
-            b"POST /v1/nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\n": "401 unauthenticated",
+            written("POST /v1/nothing", "Content-Length: 6"): "401 unauthenticated",
         }
         answers = await asyncio.gather(*(refusal(port, sent) for sent in refused))
         assert [status for status, _ in answers] == list(refused.values())
@@ -245,7 +257,7 @@ async def test_there_may_be_so_many_connections(bound: str, said: str) -> None:
             async with connected(port, "127.0.0.9") as other:
                 await send(other, NOTHING)
                 assert b"not-found" in await rest(other, b"}")
-        await send(first, NOTHING.replace(b"Host", b"Connection: close\r\nHost"))
+        await send(first, written("GET /nothing", "Connection: close"))
         assert b"not-found" in await rest(first)
         # What was closed makes room for another.
         async with connected(port) as another:
@@ -267,26 +279,12 @@ async def test_over_tls_one_too_many_is_told_nothing_in_the_clear(tmp_path: Path
 @in_loop
 async def test_a_proxy_carries_the_connections_of_many_clients() -> None:
     door = {"most_per_address": 1, "proxies": ["127.0.0.0/24"]}
-    async with (
-        listening(door=door) as (_, port),
-        connected(port),
-        connected(port) as second,
-    ):
+    async with listening(door=door) as (_, port), connected(port), connected(port) as second:
         await send(second, NOTHING)
         assert b"not-found" in await rest(second, b"}")
 
 
-PIPELINED = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-@contextmanager
-def small(port: int) -> Iterator[socket.socket]:
-    """A connection that holds little of what it does not read."""
-    with socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.connect(("127.0.0.1", port))
-        connection.setblocking(False)
-        yield connection
+PIPELINED = written("GET /openapi.json")
 
 
 def server_side(port: int, client_port: int) -> list[str]:
@@ -330,9 +328,11 @@ async def test_a_client_that_never_reads_is_dropped(tmp_path: Path, *, over_tls:
                     connection.send(PIPELINED * 10)
             asyncio.run(gone(port, client_port))
 
-    async with listening(door={"stall_seconds": 1}, certificate=shown) as (_, port):
-        with small(port) as connection:
-            await asyncio.to_thread(never_read, connection, port)
+    async with (
+        listening(door={"stall_seconds": 1}, certificate=shown) as (_, port),
+        connected(port, most=4096) as connection,
+    ):
+        await asyncio.to_thread(never_read, connection, port)
 
 
 class Talkative(FakeCluster):
@@ -357,14 +357,10 @@ class Talkative(FakeCluster):
 @in_loop
 async def test_a_log_stream_is_dropped_that_stalls_and_not_one_that_is_read_slowly() -> None:
     async with listening(Talkative(), door={"stall_seconds": 1}) as (api, port):
-        with small(port) as connection:
+        async with connected(port, most=4096) as connection:
             client_port = connection.getsockname()[1]
-            path, token = f"/v1/containers/{await api.started()}/logs", api.issuer.bearer("acme")
-            await send(
-                connection,
-                f"GET {path}?follow=true HTTP/1.1\r\nHost: x\r\n"
-                f"Authorization: {token['Authorization']}\r\n\r\n".encode(),
-            )
+            path = f"/v1/containers/{await api.started()}/logs?follow=true"
+            await send(connection, written(f"GET {path}", authorization(api)))
             loop = asyncio.get_running_loop()
             began, received = loop.time(), 0
             # Two deadlines pass, in none of which nothing was read.
@@ -476,16 +472,11 @@ async def test_metrics_and_probes_are_not_where_tenants_are() -> None:
 @in_loop
 async def test_a_header_that_decides_something_comes_once(name: str) -> None:
     async with listening() as (api, port):
-        good, other = (api.issuer.bearer(who)["Authorization"] for who in ("acme", "globex"))
-        lines = [
-            "GET /v1/containers HTTP/1.1",
-            "Host: x",
-            *([f"Authorization: {good}"] if name != "Authorization" else []),
-            f"{name}: {good if name == 'Authorization' else 'a'}",
-            f"{name.lower()}: {other}",
-            "Connection: close",
-        ]
-        status, detail = await refusal(port, "\r\n".join([*lines, "", ""]).encode())
+        other = authorization(api, "globex").partition(" ")[2]
+        lines = [authorization(api), f"{name.lower()}: {other}", "Connection: close"]
+        if name != "Authorization":
+            lines.append(f"{name}: a")
+        status, detail = await refusal(port, written("GET /v1/containers", *lines))
         assert status.startswith("400")
         assert detail == f"send the header `{name}` once"
 
