@@ -228,15 +228,7 @@ def test_containers_have_one_driver_and_hosts_none() -> None:
     assert [system(made, one) for one in made.pools] == ["ubuntu-24.04"] * 2
 
 
-@pytest.mark.parametrize(
-    ("cni", "named", "proxy"),
-    [
-        ({"kind": "canal"}, "canal", False),
-        ({"kind": "calico", "mtu": 1400}, "calico", False),
-        ({"kind": "cilium"}, "cilium", True),
-        ({"kind": "cilium", "kube-proxy-replacement": False}, "cilium", False),
-    ],
-)
+@pytest.mark.parametrize(("cni", "named", "proxy"), CASES["networks"])
 def test_servers_are_told_the_cni_and_kube_proxy_stays_unless_cilium_replaces_it(
     cni: dict[str, Any], named: str, proxy: bool
 ) -> None:
