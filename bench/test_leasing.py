@@ -21,7 +21,7 @@ from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.tenancy.objects import POD
 from tests.caas.fakehost import GOLDEN, FakeHosts
-from tests.caas.leasekit import LeaseLab, Nodes, running, settings_of
+from tests.caas.leasekit import LeaseLab, running, settings_of
 from tests.fixtures.control_plane import KubeCluster
 
 HOSTS = 100
@@ -167,7 +167,7 @@ def test_grant_and_return_at_800_gpus(
         names = [f"bench-{token}-{n:03}" for n in range(HOSTS)]
         settings = settings_of([(name, None) for name in names], golden=GOLDEN)
         async with (
-            running(kube_api, settings, namespace, machines, Nodes(names)) as lab,
+            running(kube_api, settings, namespace, machines, names) as lab,
             asyncio.TaskGroup() as group,
         ):
             say(f"800 new GPUs free after {await all_free(lab):.1f} s")

@@ -33,7 +33,6 @@ from lab.hosts.hardware.board import board
 from tests.caas.pods import contained
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost
-from tests.fixtures.waiting import comes
 
 Objects = dict[str, dict[str, Any]]
 """By name."""
@@ -105,35 +104,37 @@ def settings_of(
     partitions: Sequence[int] = EVERY,
     declared_layout: bool = False,
     phases: dict[str, float] | None = None,
-    golden: dict[str, Any] | None = None,
+    golden: dict[str, Any] = GOLDEN,
     start_deadline: float = 1380,
 ) -> Settings:
     """Settings of some hosts, each under a name of its own; None is one of this process alone."""
-    entries = []
-    for name, host in named:
-        entries.append(
-            {
-                "name": name,
-                **(_reached(host) if host else NOWHERE),
-                "baseboard": "hgx-h100",
-                "gpus": [
-                    {"module": module, "pci": device.address, "device": str(device.iommu_group)}
-                    for module, device in sorted(board("supermicro-hgx-h100").gpus.items())
-                ],
-                "partitions": tuple(partitions),
-                "declared_layout": declared_layout,
-                "fabric_manager": "127.0.0.1",
-            }
-        )
+    if phases is None:
+        phases = {}
+    devices = sorted(board("supermicro-hgx-h100").gpus.items())
+    entries = [
+        {
+            "name": name,
+            **(_reached(host) if host else NOWHERE),
+            "baseboard": "hgx-h100",
+            "gpus": [
+                {"module": module, "pci": device.address, "device": str(device.iommu_group)}
+                for module, device in devices
+            ],
+            "partitions": tuple(partitions),
+            "declared_layout": declared_layout,
+            "fabric_manager": "127.0.0.1",
+        }
+        for name, host in named
+    ]
     return Settings.model_validate(
         {
             "cluster": "test",
             "runtime_class": "kata-qemu-nvidia-gpu",
             "recycle_policy": "full",
-            "phases": PHASES | (phases or {}),
+            "phases": PHASES | phases,
             "start_deadline_seconds": start_deadline,
             "hosts": entries,
-            "golden_firmware": GOLDEN if golden is None else golden,
+            "golden_firmware": golden,
             "api": {"issuer": "https://id.example.com"},
         }
     )
@@ -164,10 +165,6 @@ def _on(*hosts: str) -> str:
     return f"kubernetes.io/hostname in ({','.join(hosts)})"
 
 
-def _by_module(leases: Iterable[dict[str, Any]]) -> dict[int, Lease]:
-    return {b["spec"]["module"]: b["status"] for b in leases if b.get("status")}
-
-
 def _has(lease: dict[str, Any], uid: str) -> bool:
     holder = (lease.get("status") or {}).get("holder") or {}
     return bool(holder.get("podUid") == uid and holder.get("admitted"))
@@ -184,37 +181,14 @@ async def define(cluster: Cluster) -> None:
                 break
 
 
-class Nodes:
-    """Nodes that only the controller of one test sees: they are Ready and stay so.
+class Seen:
+    """A cluster whose nodes are those of one test: they are Ready and stay so.
 
     In the API server, which all tests share, each would be one more that tenancies, DaemonSets and pods
     of other tests have to reckon with.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": _SINCE}
-        self._bodies = [
-            {
-                "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
-                "spec": {},
-                "status": {"conditions": [ready]},
-            }
-            for name in names
-        ]
-
-    async def watch(self) -> AsyncIterator[Event]:
-        """As `Cluster.watch`."""
-        items = copy.deepcopy(self._bodies)
-        for body in items:
-            yield Event("ADDED", body)
-        yield Event("SYNC", {"metadata": {"resourceVersion": "1"}, "items": items})
-        await asyncio.Event().wait()
-
-
-class Seen:
-    """A cluster whose nodes are those of one test."""
-
-    def __init__(self, cluster: Cluster, nodes: Nodes) -> None:
+    def __init__(self, cluster: Cluster, nodes: Iterable[str]) -> None:
         self._cluster = cluster
         self._nodes = nodes
 
@@ -223,7 +197,22 @@ class Seen:
 
     def watch(self, kind: ObjectKind, *where: str, **chosen: str) -> AsyncIterator[Event]:
         """All but nodes from the API server."""
-        return self._nodes.watch() if kind == NODE else self._cluster.watch(kind, *where, **chosen)
+        return self._watch() if kind == NODE else self._cluster.watch(kind, *where, **chosen)
+
+    async def _watch(self) -> AsyncIterator[Event]:
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": _SINCE}
+        items = [
+            {
+                "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+                "spec": {},
+                "status": {"conditions": [dict(ready)]},
+            }
+            for name in self._nodes
+        ]
+        for body in items:
+            yield Event("ADDED", copy.deepcopy(body))
+        yield Event("SYNC", {"metadata": {"resourceVersion": "1"}, "items": items})
+        await asyncio.Event().wait()
 
 
 @dataclass
@@ -234,7 +223,7 @@ class LeaseLab:
     settings: Settings
     namespace: str
     make_effects: MakeEffects
-    nodes: Nodes | None = None
+    nodes: Sequence[str] | None = None
     """What the controller sees of nodes; None: those that the API server has."""
     running: asyncio.Task[None] | None = None
     controller: LeaseController | None = None
@@ -314,17 +303,12 @@ class LeaseLab:
 
     async def place(self, pod: dict[str, Any]) -> None:
         """What the scheduler does: the pod is its node's from now on, whose kubelet has to end it."""
-        metadata = pod["metadata"]
-        binding = ObjectKind("", "v1", f"pods/{metadata['name']}/binding", "Binding", True)
-        await self.cluster.create(
-            binding,
-            {
-                "apiVersion": "v1",
-                "kind": "Binding",
-                "metadata": {"name": metadata["name"], "namespace": self.namespace},
-                "target": {"apiVersion": "v1", "kind": "Node", "name": self.host},
-            },
-        )
+        name = pod["metadata"]["name"]
+        binding = ObjectKind("", "v1", f"pods/{name}/binding", "Binding", True)
+        metadata = {"name": name, "namespace": self.namespace}
+        target = {"apiVersion": "v1", "kind": "Node", "name": self.host}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        await self.cluster.create(binding, body)
 
     async def delete(self, pod: dict[str, Any]) -> None:
         """The pod is gone, as when its node has ended it."""
@@ -333,7 +317,8 @@ class LeaseLab:
 
     async def leases(self) -> dict[int, Lease]:
         """Status of each GPU's lease, by module."""
-        return _by_module(await self.cluster.list(GPU_LEASE, labels=_on(self.host)))
+        found = await self.cluster.list(GPU_LEASE, labels=_on(self.host))
+        return {b["spec"]["module"]: b["status"] for b in found if b.get("status")}
 
     async def phases(self) -> dict[int, str]:
         """Phase of each GPU."""
@@ -341,13 +326,12 @@ class LeaseLab:
 
     async def until(self, holds: Callable[[dict[int, Lease]], bool]) -> None:
         """Wait until the leases of the first host are so."""
-        await come(
-            self.cluster,
-            GPU_LEASE,
-            lambda found: holds(_by_module(found.values())),
-            labels=_on(self.host),
-            beside=self.running,
-        )
+
+        def so(found: Objects) -> bool:
+            leases = found.values()
+            return holds({b["spec"]["module"]: b["status"] for b in leases if b.get("status")})
+
+        await come(self.cluster, GPU_LEASE, so, labels=_on(self.host), beside=self.running)
 
     async def all_free(self) -> None:
         """Wait until every GPU is free."""
@@ -376,12 +360,6 @@ class LeaseLab:
             beside=self.running,
         )
         return pods[name]
-
-    async def serves(self, host: str, *, served: bool = True) -> None:
-        """Wait until the controller knows that the node is there, or that it is not."""
-        controller = self.controller
-        assert controller is not None
-        await comes(lambda: controller.serves(host) is served)
 
     async def allocate(self, pod: dict[str, Any], *, allocated: bool = True) -> None:
         """What the device plugin does for the kubelet, which has pods that were admitted alone."""
@@ -434,7 +412,7 @@ async def running(
     settings: Settings,
     namespace: str,
     effects: MakeEffects,
-    nodes: Nodes | None,
+    nodes: Sequence[str] | None,
     *,
     free: bool = False,
 ) -> AsyncIterator[LeaseLab]:
@@ -471,6 +449,6 @@ async def lease_lab(
     settings = settings_of([(node or unique(host), host) for host in hosts], **options)
     key = hosts[0].client_key.read_text()
     effects = wrap(effects_over_ssh(key, lambda: hosts[0].endpoint.bmc.password))
-    nodes = None if node else Nodes(host.name for host in settings.hosts)
+    nodes = None if node else [host.name for host in settings.hosts]
     async with running(kube_api, settings, namespace, effects, nodes, free=free) as lab:
         yield lab

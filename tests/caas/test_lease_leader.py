@@ -34,10 +34,15 @@ def leader(memory: Memory, name: str, clock: Clock) -> Leader:
     return Leader(memory, "", "election", name, **TIMES, clock=clock)  # type: ignore[arg-type]
 
 
+def two() -> tuple[Memory, Clock, Clock, Leader, Leader]:
+    """A server, and two that want to lead by clocks of their own."""
+    memory, a_time, b_time = Memory(), Clock(), Clock()
+    return memory, a_time, b_time, leader(memory, "a", a_time), leader(memory, "b", b_time)
+
+
 @in_loop
 async def test_who_does_not_renew_stops_before_anybody_else_begins() -> None:
-    memory, a_time, b_time = Memory(), Clock(), Clock()
-    a, b = leader(memory, "a", a_time), leader(memory, "b", b_time)
+    _memory, a_time, b_time, a, b = two()
     assert await a._try()
     assert not await b._try()
     for _ in range(15):
@@ -57,8 +62,7 @@ async def test_who_does_not_renew_stops_before_anybody_else_begins() -> None:
 
 @in_loop
 async def test_a_leader_is_not_displaced_by_a_clock_that_jumps_or_a_stamp_that_lies() -> None:
-    memory, a_time, b_time = Memory(), Clock(), Clock()
-    a, b = leader(memory, "a", a_time), leader(memory, "b", b_time)
+    memory, _a_time, b_time, a, b = two()
     assert await a._try()
     (lease,) = memory.server.objects.values()
     lease["spec"]["renewTime"] = "1999-01-01T00:00:00.000000Z"
@@ -100,8 +104,7 @@ async def test_who_was_granted_leadership_too_late_leads_when_it_would_have_ende
 
 @in_loop
 async def test_a_machine_that_slept_does_not_lead_when_it_wakes() -> None:
-    memory, time = Memory(), Clock()
-    a = leader(memory, "a", time)
+    _memory, time, _, a, _ = two()
     assert await a._try()
     time.now += 3600
     assert not a.leads
@@ -114,8 +117,7 @@ async def test_a_machine_that_slept_does_not_lead_when_it_wakes() -> None:
 async def test_a_server_that_is_away_leaves_the_leader_leading_only_as_long_as_it_is_valid() -> (
     None
 ):
-    memory, time = Memory(), Clock()
-    a = leader(memory, "a", time)
+    memory, time, _, a, _ = two()
     assert await a._try()
     memory.down = True
     time.now += 5
@@ -126,8 +128,7 @@ async def test_a_server_that_is_away_leaves_the_leader_leading_only_as_long_as_i
 
 @in_loop
 async def test_released_leadership_is_taken_at_once() -> None:
-    memory, time = Memory(), Clock()
-    a, b = leader(memory, "a", time), leader(memory, "b", time)
+    _, _, _, a, b = two()
     assert await a._try()
     assert not await b._try()
     await a.release()

@@ -44,12 +44,16 @@ def test_a_node_whose_kubelet_falls_silent_offers_nothing_until_it_speaks_again(
     (host,) = hosts()
 
     async def story(name: str, silent: Any) -> None:
+        def serves() -> bool:
+            assert lab.controller is not None
+            return lab.controller.serves(name)
+
         async with lease_lab(kube_api, namespace, [host], free=True, node=name) as lab:
-            await lab.serves(name)
+            await comes(serves)
             store = Store(lab.settings, lab.cluster)
             host.inject(SILENCE)
             silent.set()
-            await lab.serves(name, served=False)
+            await comes(lambda: not serves())
             pod = await lab.pod(await lab.tenant(), 2)
             await still_waits(lab, pod)
             async with store.running(), asyncio.timeout(PATIENCE_SECONDS):
@@ -65,8 +69,7 @@ def test_a_node_whose_kubelet_falls_silent_offers_nothing_until_it_speaks_again(
             silent.clear()
             await comes(lambda: node_is_ready(lease_api, name))
             await still_waits(lab, pod)
-            assert lab.controller is not None
-            assert not lab.controller.serves(name)
+            assert not serves()
             host.clear_faults()
             went = await lab.admitted(pod)
             assert went["spec"]["nodeSelector"] == {"kubernetes.io/hostname": name}

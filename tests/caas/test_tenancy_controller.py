@@ -35,6 +35,12 @@ def policy(name: str, which: str = POLICY) -> str:
     return f"/apis/cilium.io/v2/namespaces/{name}/ciliumnetworkpolicies/{which}"
 
 
+def there(tenants: Tenants, path: str) -> dict[str, Any]:
+    found = tenants.request.get(path)
+    assert found, path
+    return found
+
+
 def network_rules(tenants: Tenants, name: str) -> list[str]:
     """What the rules of the tenant's network policy say that they are for."""
     found = tenants.request.get(policy(name)) or {}
@@ -52,22 +58,18 @@ def test_a_tenancy_becomes_ready_when_everything_is_enforced(
 ) -> None:
     name = tenants.make()
     tenants.ready(name)
-    found = tenants.get(name)
-    assert found
+    found = there(tenants, f"{TENANCIES}/{name}")
     assert [c["type"] for c in found["status"]["conditions"]] == CONDITIONS.split()
     for condition in found["status"]["conditions"]:
         assert (condition["status"], condition["reason"]) == ("True", "Enforced")
         assert condition["observedGeneration"] == found["metadata"]["generation"] == 1
         assert condition["lastTransitionTime"].endswith("Z")
-    home = tenants.request.get(core(name))
-    assert home
+    home = there(tenants, core(name))
     assert home["metadata"]["labels"][TENANT_LABEL] == name
     assert home["metadata"]["annotations"]["gpu-clusters.dev/gpu-sizes"] == "1,2"
-    account = tenants.request.get(core(name, "/serviceaccounts/default"))
-    assert account
+    account = there(tenants, core(name, "/serviceaccounts/default"))
     assert account["automountServiceAccountToken"] is False
-    quota = tenants.request.get(core(name, "/resourcequotas/tenant"))
-    assert quota
+    quota = there(tenants, core(name, "/resourcequotas/tenant"))
     assert quota["status"]["hard"][f"requests.{GPU}"] == "4"
     assert network_rules(tenants, name) == ["isolate", "allow-dns", "allow-nfs", "deny-api-server"]
 
@@ -202,14 +204,11 @@ def test_a_change_of_the_spec_is_judged_anew(tenants: Tenants, operator: Operato
     hard = {f"requests.{GPU}": "8", "pods": "20"}
     tenants.declare(name, gpus=8, sizes=[1, 8], quota={"hard": hard}, egress={})
     tenants.ready(name)
-    found = tenants.get(name)
-    assert found
+    found = there(tenants, f"{TENANCIES}/{name}")
     assert found["status"]["observedGeneration"] == found["metadata"]["generation"] == 2
-    quota = tenants.request.get(core(name, "/resourcequotas/tenant"))
-    assert quota
+    quota = there(tenants, core(name, "/resourcequotas/tenant"))
     assert quota["spec"]["hard"] == quota["status"]["hard"] == hard
-    home = tenants.request.get(core(name))
-    assert home
+    home = there(tenants, core(name))
     assert home["metadata"]["annotations"]["gpu-clusters.dev/gpu-sizes"] == "1,8"
     assert network_rules(tenants, name) == ["isolate", "allow-dns", "deny-api-server"]
 
@@ -244,8 +243,7 @@ def test_policies_of_an_earlier_version_go_when_the_new_one_is_there(
 ) -> None:
     name = tenants.make()
     tenants.ready(name)
-    live = tenants.request.get(policy(name))
-    assert live
+    live = there(tenants, policy(name))
     old = {"name": "allow-dns", "labels": live["metadata"]["labels"]}
     body = {"apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy", "metadata": old}
     status, _ = tenants.request("POST", policy(name).rsplit("/", 1)[0], body)
@@ -262,8 +260,7 @@ def test_a_namespace_of_somebody_else_is_not_touched(tenants: Tenants, operator:
     found = tenants.says(name, "Ready", "is not the tenant's")
     assert found["reason"] == "Foreign"
     assert tenants.condition(name, "NamespaceReady")["status"] == "False"
-    home = tenants.request.get(core(name))
-    assert home
+    home = there(tenants, core(name))
     assert TENANT_LABEL not in home["metadata"]["labels"]
     assert tenants.request.get(core(name, "/resourcequotas/tenant")) is None
     tenants.delete(name)
@@ -332,8 +329,7 @@ def test_a_deletion_waits_until_the_tenants_gpus_are_scrubbed(
         goes("Scrubbing")
         found = tenants.says(name, "Ready", f"{gpu} (Scrubbing)")
         assert found["reason"] == "LeasesNotScrubbed"
-        home = tenants.request.get(core(name))
-        assert home
+        home = there(tenants, core(name))
         assert "deletionTimestamp" not in home["metadata"]
         goes("Verifying")
         goes("Free", **scrubbed)
