@@ -15,6 +15,7 @@ from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
 
 from gpuclusters.policy.rule import Scope
 from gpuclusters.policy.rules import RULES
+from tests.components.recorder import SECRET, SIGNATURE
 from tests.fixtures.policy_environment import ROOT, policy_python
 from tests.review.catalogue import handmade
 
@@ -24,8 +25,6 @@ pytestmark = pytest.mark.timeout(600)
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 DYNAMIC = "gpu-clusters:gpu:"
 LEVELS = analyzer_pb2.EnforcementLevel
-SIGNATURE = "4dabf18193072939515e22adb298388d"
-SECRET = "1b47061264138c4ac30d75fd1eb44270"
 
 
 @pytest.fixture(scope="module")
