@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,3 +58,17 @@ def host(hosts: Callable[..., list[SimulatedHost]]) -> SimulatedHost:
 def provider(host: SimulatedHost, start_provider: StartProvider) -> ProviderProcess:
     """The process that knows that machine's key."""
     return start_provider(host)
+
+
+@pytest.fixture(scope="module")
+def shared_machine(hosts_pool: Any) -> SimulatedHost:
+    """One such machine for all tests of a module."""
+    made: SimulatedHost = hosts_pool.add(1, "supermicro-hgx-h100")[0]
+    return made
+
+
+@pytest.fixture
+def machine(shared_machine: SimulatedHost) -> Iterator[SimulatedHost]:
+    """The machine of the module; faults are taken off again."""
+    yield shared_machine
+    shared_machine.clear_faults()

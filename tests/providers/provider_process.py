@@ -36,6 +36,8 @@ class Made:
 
     id: str
     outputs: Properties
+    inputs: Properties = field(default_factory=dict)
+    """As a look finds them."""
 
 
 @dataclass
@@ -43,13 +45,6 @@ class Difference:
     changes: bool
     replaces: list[str]
     delete_before_replace: bool
-
-
-@dataclass
-class Read:
-    id: str
-    outputs: Properties
-    inputs: Properties
 
 
 @dataclass
@@ -85,9 +80,9 @@ class ProviderProcess:
         answer = self._call("Update", kind, made.id, olds=made.outputs, news=news)
         return Made(made.id, MessageToDict(answer.properties))
 
-    def read(self, kind: type[ResourceProvider], made: Made) -> Read:
+    def read(self, kind: type[ResourceProvider], made: Made) -> Made:
         answer = self._call("Read", kind, made.id, properties=made.outputs)
-        return Read(answer.id, MessageToDict(answer.properties), MessageToDict(answer.inputs))
+        return Made(answer.id, MessageToDict(answer.properties), MessageToDict(answer.inputs))
 
     def delete(self, kind: type[ResourceProvider], made: Made) -> None:
         self._call("Delete", kind, made.id, properties=made.outputs)
@@ -133,17 +128,16 @@ class Resource:
         self.made = self.process.update(self.kind, self.made, self.wanted | changes)
         return self.outputs
 
-    def look(self) -> Read:
+    def look(self) -> Made:
         """What a refresh would see; the state stays."""
         return self.process.read(self.kind, self.made)
 
-    def refresh(self) -> Read:
+    def refresh(self) -> Made:
         """Look; the state is what was seen."""
-        seen = self.look()
-        self.made = Made(seen.id, seen.outputs)
-        return seen
+        self.made = self.look()
+        return self.made
 
-    def drifted(self) -> Read:
+    def drifted(self) -> Made:
         """What a refresh would see, on which the engine would act; the state stays."""
         seen = self.look()
         assert self.process.diff(self.kind, seen.outputs, self.wanted).changes

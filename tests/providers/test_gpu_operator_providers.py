@@ -1,4 +1,4 @@
-"""The providers around the GPU Operator, in the SDK's own process against a real API server."""
+"""The GPU Operator, proofs and the plugin's gate: providers in the SDK's own process, a real API server."""
 
 import secrets
 import tarfile
@@ -16,6 +16,7 @@ from gpuclusters.gpu_operator.resource import (
     MigLayoutProvider,
 )
 from gpuclusters.kube.objects import KubernetesObjects
+from gpuclusters.proof.resource import PluginGateProvider, ProofRunProvider, TrainingProofProvider
 from gpuclusters.tenancy.objects import NODE
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
@@ -139,16 +140,6 @@ def test_a_refresh_finds_what_an_interrupted_run_left(
         api.delete(f"{path}/{record}")
 
 
-def test_an_api_server_that_stays_away_ends_the_wait_with_that(
-    kube_api: KubeCluster, of: Callable[..., Resource]
-) -> None:
-    port = kube_api.url.rpartition(":")[2]
-    away = kube_api.kubeconfig.read_text().replace(f":{port}", ":9")
-    expected = {"gpu-01": {"nvidia.com/gpu": 8}}
-    ready = of(GpuReadinessProvider, kubeconfig=away, expected=expected, timeout_seconds=1)
-    ready.refused("create", "not ready after 1 s:", "the API server does not answer")
-
-
 def test_a_layout_is_found_lost_and_given_up(
     objects: KubernetesObjects, node: str, of: Callable[..., Resource]
 ) -> None:
@@ -179,3 +170,57 @@ def test_a_layout_is_found_lost_and_given_up(
     left = objects.get(NODE, node)
     assert left
     assert "nvidia.com/mig.config" not in left["metadata"].get("labels", {})
+
+
+RUN = {
+    "level": "L1",
+    "nodes": [{"name": "nowhere", "resources": {"nvidia.com/gpu": 8}}],
+    "matmul": {"image": "registry.example.com/proof@sha256:" + "a" * 64, "cuda_major": 12},
+}
+LADDER = {
+    "rung": 8,
+    "nodes": [{"name": "nowhere", "gpus": 4}],
+    "namespace": "gpu-ladder-of-nobody",
+    "settle_seconds": 1,
+}
+GATE = {"expected": {"nowhere": 4}, "timeout_seconds": 1}
+READY = {"expected": {"nowhere": {"nvidia.com/gpu": 8}}, "timeout_seconds": 1}
+NOT_PROVEN = (
+    "proof L1 does not hold",
+    "L0 cluster: the operator is reconciled and every node offers its GPUs: failed",
+    "node nowhere is not in the cluster",
+)
+NOT_CLIMBED = (
+    "the ladder up to rung 8 does not hold",
+    "R5 nowhere: the node is Ready and has its external address: failed",
+    "R8 cluster: a pod with one GPU calculates on it: not-tried",
+)
+NOT_READY = ("not ready after 1 s", "node nowhere: it is not in the cluster")
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "said", "without_api"),
+    [
+        (ProofRunProvider, RUN, NOT_PROVEN, "could not "),
+        (TrainingProofProvider, LADDER, NOT_CLIMBED, "could not "),
+        (PluginGateProvider, GATE, NOT_READY, "the API server does not answer"),
+        (GpuReadinessProvider, READY, ("not ready after 1 s",), "the API server does not answer"),
+    ],
+    ids=["proof", "ladder", "gate", "readiness"],
+)
+def test_a_cluster_without_its_nodes_or_its_api_is_not_proven_and_nothing_is_made(
+    kube_api: KubeCluster,
+    of: Callable[..., Resource],
+    kind: type[Any],
+    inputs: dict[str, Any],
+    said: tuple[str, ...],
+    without_api: str,
+) -> None:
+    asked = of(kind, **inputs)
+    assert "Traceback" not in asked.refused("create", f"API server {kube_api.url}", *said)
+    with kube_api.api() as api:
+        for namespace in ("gpu-proof", LADDER["namespace"]):
+            assert api.request("GET", f"/api/v1/namespaces/{namespace}")[0] == 404
+    away = "https://127.0.0.1:1"
+    elsewhere = asked.wanted["kubeconfig"].replace(kube_api.url, away)
+    asked.refused("create", away, without_api, kubeconfig=elsewhere)

@@ -1,6 +1,5 @@
 """One file on a host, through the SDK's provider process and real SSH."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -98,24 +97,6 @@ def test_eight_files_at_once_use_one_connection(
     assert len(host.journal("connection")) == 1
 
 
-def test_a_killed_create_can_simply_be_run_again(
-    host: SimulatedHost, file: Resource, start_provider: StartProvider
-) -> None:
-    # What is there is read, and the write does not begin before the run is dead.
-    host.inject(faults.Hang(command=f"{PATH} 0644"))
-    first = start_provider(host, own=True)
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(first.of(HostFileProvider, wanted(host)).refused, "create")
-        while not host.commands():
-            time.sleep(0.01)
-        first.kill()
-        running.result()
-    host.clear_faults()
-    file.create()
-    assert host.path(PATH).read_text() == "a: 1\n"
-    assert [p.name for p in host.path(PATH).parent.iterdir()] == [PATH.rsplit("/", 1)[1]]
-
-
 def test_another_address_is_the_same_host_and_another_name_a_replacement(
     host: SimulatedHost, file: Resource
 ) -> None:
@@ -129,7 +110,10 @@ def test_another_address_is_the_same_host_and_another_name_a_replacement(
     ("fault", "said"),
     [
         (faults.WrongHostKey(), ["the host shows the key SHA256:", "is pinned for it"]),
-        (faults.RefuseConnections(), ["no SSH connection (", "check that the host is up"]),
+        (
+            faults.RefuseConnections(),
+            ["no SSH connection (Connection refused); check that the host is up"],
+        ),
         (faults.DropConnectionAfter(bytes=600), ["no SSH connection ("]),
         (faults.DiskFull(path="/etc"), ["No space left on device", "free some space"]),
         (faults.Hang(), ["did not end within 2 s"]),

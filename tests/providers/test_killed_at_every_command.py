@@ -144,9 +144,8 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(hosts_pool: Any) -> World:
-    (machine,) = hosts_pool.add(1, "supermicro-hgx-h100")
-    without_vm(machine)
+def world(shared_machine: SimulatedHost) -> World:
+    machine = without_vm(shared_machine)
     vm = ServiceVmInputs.model_validate(inputs_of(machine), by_name=True)
     connection = HostConnection.model_validate(machine.connection)
     host = Killing(connection, find_credentials(machine.client_key.read_text()))

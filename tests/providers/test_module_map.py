@@ -20,23 +20,15 @@ ADDRESSES = sorted(GPUS.values())
 KEPT = "/run/gpu-clusters/gpu-modules"
 
 
-@pytest.fixture(scope="module")
-def shared(hosts_pool: Any) -> SimulatedHost:
-    """One host for all tests of this file."""
-    made: SimulatedHost = hosts_pool.add(1, "supermicro-hgx-h100")[0]
-    return made
-
-
 @pytest.fixture
-def host(shared: SimulatedHost) -> Iterator[SimulatedHost]:
-    """That host, as if it had just booted."""
-    shared.path(KEPT).unlink(missing_ok=True)
+def host(machine: SimulatedHost) -> Iterator[SimulatedHost]:
+    """A machine as if it had just booted."""
+    machine.path(KEPT).unlink(missing_ok=True)
     manager._READ.clear()
-    shared.forget()
-    yield shared
-    shared.clear_faults()
+    machine.forget()
+    yield machine
     for partition in range(15):
-        shared.set_partition_in_use(partition, None)
+        machine.set_partition_in_use(partition, None)
 
 
 def reached(host: SimulatedHost) -> SshModuleMap:

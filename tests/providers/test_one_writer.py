@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -78,7 +77,7 @@ def reached(host: SimulatedHost) -> SshHost:
     return host.ssh
 
 
-def test_who_has_the_machine_is_named_to_the_one_who_waits_and_a_killed_one_has_it_no_more(
+def test_who_has_the_machine_is_named_to_the_one_who_waits(
     other: Begin, reached: SshHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = other("true")
@@ -87,24 +86,10 @@ def test_who_has_the_machine_is_named_to_the_one_who_waits_and_a_killed_one_has_
         patched.setattr(machine_lock, "PATIENCE_SECONDS", 1)
         with pytest.raises(MachineBusyError) as error, reached.writing("change something"):
             pytest.fail("two writers")
+    assert error.value.error_id == "remote.machine-busy"
     said = str(error.value)
     assert f"process {first.pid} of " in said
     assert f"@{socket.gethostname()} (stack prod) since " in said
-
-    got = threading.Event()
-
-    def wait() -> None:
-        with reached.writing("change something"):
-            got.set()
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    assert not got.wait(0.5), "two writers"
-    begun = time.monotonic()
-    first.kill()
-    assert got.wait(SECONDS)
-    waiting.join()
-    assert time.monotonic() - begun < machine_lock.PATIENCE_SECONDS / 2
 
 
 def test_a_command_that_outlives_its_connection_is_waited_for(
@@ -155,15 +140,20 @@ def file(host: SimulatedHost, start_provider: StartProvider) -> Resource:
     return start_provider(host, own=True).of(HostFileProvider, inputs)
 
 
-def test_a_step_of_another_run_is_refused_with_the_holder_and_done_when_it_is_gone(
+def test_a_step_waits_for_the_writer_of_another_run_and_a_killed_one_has_the_machine_no_more(
     host: SimulatedHost, other: Begin, file: Resource
 ) -> None:
     first = other("true")
     says(first, "done")
-    file.refused("create", "[remote.machine-busy]", "(stack prod)")
-    assert not host.path(FILE).exists()
-    first.kill()
-    file.create()
+    with ThreadPoolExecutor(1) as pool:
+        step = pool.submit(file.create)
+        with pytest.raises(TimeoutError):
+            step.result(2)
+        assert not host.path(FILE).exists(), "two writers"
+        begun = time.monotonic()
+        first.kill()
+        step.result(SECONDS)
+    assert time.monotonic() - begun < machine_lock.PATIENCE_SECONDS / 2
     assert host.path(FILE).read_text() == "one\n"
 
 

@@ -1,7 +1,6 @@
 """The service VM of a host, through the SDK's provider process and a simulated libvirt over real SSH."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -53,19 +52,10 @@ def without_vm(host: SimulatedHost) -> SimulatedHost:
     return host
 
 
-@pytest.fixture(scope="module")
-def machine(hosts_pool: Any) -> SimulatedHost:
-    """One machine for all tests here that begin without a VM."""
-    made: SimulatedHost = hosts_pool.add(1, "supermicro-hgx-h100")[0]
-    return made
-
-
 @pytest.fixture
-def vm(machine: SimulatedHost, start_provider: StartProvider) -> Iterator[Resource]:
+def vm(machine: SimulatedHost, start_provider: StartProvider) -> Resource:
     """Not made yet, on a machine that has none."""
-    without_vm(machine)
-    yield start_provider(machine).of(ServiceVmProvider, wanted(machine))
-    machine.clear_faults()
+    return start_provider(without_vm(machine)).of(ServiceVmProvider, wanted(machine))
 
 
 def acts(host: SimulatedHost, kind: str = "domain") -> list[str]:

@@ -148,17 +148,6 @@ def test_a_key_that_is_not_let_in_is_named_by_its_source(server: Server) -> None
         host.run(["echo"], tried="talk")
 
 
-def test_where_nothing_listens_the_reason_is_short(server: Server) -> None:
-    with pytest.raises(UnreachableError) as failed:
-        server.host(port=1).run(["echo"], tried="talk")
-    assert str(failed.value) == (
-        "a (127.0.0.1:1): could not talk: no SSH connection (Connection refused); "
-        "check that the host is up and that address, port and firewall are right"
-    )
-    with pytest.raises(UnreachableError, match="no SSH connection"):
-        server.host(address="no-such-host.invalid").run(["echo"], tried="talk")
-
-
 def test_a_tunnel_ends_though_those_in_it_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     class Busy(asyncssh.SSHListener):
         closed = False
