@@ -8,6 +8,7 @@ reached. What nobody reviews is left out of the recordings.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import io
 import json
@@ -17,7 +18,7 @@ import sys
 import tarfile
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,19 @@ PROTECTED = "protect-removed"
 FIRST = "first-deployment"
 """There is no state yet."""
 STACK = "prod"
+CHART = "charts/kata-deploy-4.1.0.tgz"
+LINKED = [
+    "Pulumi.yaml",
+    "__main__.py",
+    "stacks",
+    "components",
+    "gpuclusters",
+    "caas",
+    "lab",
+    ".venv",
+]
+FOUND = {"fabric_manager_version": "595.58.03", "fabric_manager_run": "boot-1"}
+"""What a run would find, of what a preview does not know yet."""
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
@@ -67,21 +81,10 @@ class Stack:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "project"
         self.folder.mkdir()
-        for name in (
-            "Pulumi.yaml",
-            "__main__.py",
-            "stacks",
-            "components",
-            "gpuclusters",
-            "caas",
-            "lab",
-            ".venv",
-        ):
+        for name in LINKED:
             (self.folder / name).symlink_to(PROJECT / name)
         (self.folder / "charts").mkdir()
-        self.checksum = _pack(
-            PROJECT / "lab/charts/kata-deploy", self.folder / "charts/kata-deploy-4.1.0.tgz"
-        )
+        self.checksum = _pack(PROJECT / "lab/charts/kata-deploy", self.folder / CHART)
         self.env = {
             **os.environ,
             "PULUMI_BACKEND_URL": f"file://{folder}/state",
@@ -104,11 +107,8 @@ class Stack:
             for node, layout in zip(section["nodes"], ([8], [4, 4], [4, 2, 1, 1]), strict=False)
         ]
         section["partition-layout"] = "mixed"
-        section["kata"]["chart"] = {
-            "source": "file",
-            "path": "charts/kata-deploy-4.1.0.tgz",
-            "sha256": self.checksum,
-        }
+        chart = {"source": "file", "path": CHART, "sha256": self.checksum}
+        section["kata"]["chart"] = chart
         return section
 
     def write(self, section: Mapping[str, Any]) -> None:
@@ -160,8 +160,6 @@ def _pack(folder: Path, archive: Path) -> str:
             entry = tarfile.TarInfo(f"kata-deploy/{path.relative_to(folder)}")
             entry.size = path.stat().st_size
             tar.addfile(entry, io.BytesIO(path.read_bytes()))
-    import gzip
-
     archive.write_bytes(gzip.compress(raw.getvalue(), mtime=0))
     return hashlib.sha256(archive.read_bytes()).hexdigest()
 
@@ -179,16 +177,13 @@ def _state(
     providers: dict[str, dict[str, Any]] = {}
     for step in masked:
         new, clear = step["newState"], shown[step["urn"]]["newState"]
-        state = {
-            key: new[key]
-            for key in ("urn", "custom", "type", "parent", "dependencies")
-            if key in new
-        }
+        kept = ("urn", "custom", "type", "parent", "dependencies")
+        state = {key: new[key] for key in kept if key in new}
         kind = new["type"].rsplit(":", 1)[-1].rsplit("/", 1)[-1]
         inputs = _secret(new.get("inputs") or {}, clear.get("inputs") or {})
         if new["custom"]:
             state["id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, step["urn"]))
-            state["inputs"] = inputs = _known(inputs, kind)
+            state["inputs"] = inputs = _known(inputs)
             state["outputs"] = {**inputs, **_outputs(kind, inputs)}
         if new.get("propertyDependencies"):
             state["propertyDependencies"] = {
@@ -205,14 +200,8 @@ def _state(
             if name.startswith("default"):
                 version = name.removeprefix("default").strip("_").replace("_", ".")
                 given = {"version": version} if version else {}
-                providers[urn] = {
-                    "urn": urn,
-                    "custom": True,
-                    "id": id_,
-                    "type": urn.split("::")[2],
-                    "inputs": given,
-                    "outputs": given,
-                }
+                made = {"urn": urn, "custom": True, "id": id_, "type": urn.split("::")[2]}
+                providers[urn] = {**made, "inputs": given, "outputs": given}
         resources.append(state)
     resources[1:1] = list(providers.values())
     return resources
@@ -228,20 +217,14 @@ def _secret(masked: Any, clear: Any) -> Any:
     return clear
 
 
-def _known(value: Any, kind: str) -> Any:
+def _known(value: Any) -> Any:
     """What a preview did not know yet, as a run would have found it."""
     if isinstance(value, dict):
         return {
-            key: {"fabric_manager_version": "595.58.03", "fabric_manager_run": "boot-1"}.get(
-                key, UNKNOWN
-            )
-            if item == UNKNOWN
-            else _known(item, kind)
+            key: FOUND.get(key, UNKNOWN) if item == UNKNOWN else _known(item)
             for key, item in value.items()
         }
-    if isinstance(value, list):
-        return [_known(item, kind) for item in value]
-    return value
+    return [_known(item) for item in value] if isinstance(value, list) else value
 
 
 def _outputs(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -311,47 +294,45 @@ def written(document: Mapping[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def _stack(prepare: Callable[[Stack], None]) -> Iterator[Stack]:
+def _stack() -> Iterator[Stack]:
     with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(Path(folder))
-        prepare(stack)
-        yield stack
+        yield Stack(Path(folder))
+
+
+def _keep(name: str, stack: Stack) -> None:
+    document = trimmed(stack.preview())
+    if name not in (loading.BASE, FIRST):
+        shortened(document)
+    text = written(document).replace(str(stack.folder), "PROJECT")
+    (PLANS / f"{name}.json").write_text(text)
+    print(f"{name}: {len(text) // 1024} KiB", flush=True)
 
 
 def main(names: list[str]) -> None:
-    wanted = set(names)
-
-    def keep(name: str, stack: Stack) -> None:
-        document = trimmed(stack.preview())
-        if name not in (loading.BASE, FIRST):
-            shortened(document)
-        text = written(document).replace(str(stack.folder), "PROJECT")
-        (PLANS / f"{name}.json").write_text(text)
-        print(f"{name}: {len(text) // 1024} KiB", flush=True)
-
-    if not wanted or loading.BASE in wanted:
-        # The others are written against it.
-        with _stack(lambda stack: stack.adopt()) as stack:
-            keep(loading.BASE, stack)
-    if not wanted or FIRST in wanted:
-        with _stack(lambda stack: None) as stack:
-            keep(FIRST, stack)
-    if not wanted or PROTECTED in wanted:
-        with _stack(lambda stack: stack.adopt(protected="hgx-001-fabric")) as stack:
-            keep(PROTECTED, stack)
-    if not wanted or wanted - {FIRST, PROTECTED}:
-        with _stack(lambda stack: stack.adopt()) as stack:
+    wanted = set(names or [loading.BASE, FIRST, PROTECTED, *CHANGES, *SECRETS])
+    # The base is first: the others are written against it.
+    for name, protected in ((loading.BASE, ""), (PROTECTED, "hgx-001-fabric")):
+        if name in wanted:
+            with _stack() as stack:
+                stack.adopt(protected)
+                _keep(name, stack)
+    if FIRST in wanted:
+        with _stack() as stack:
+            _keep(FIRST, stack)
+    if wanted & {*CHANGES, *SECRETS}:
+        with _stack() as stack:
+            stack.adopt()
             base = stack.section()
             for name, change in CHANGES.items():
-                if not wanted or name in wanted:
+                if name in wanted:
                     stack.write(patched(base, change))
-                    keep(name, stack)
+                    _keep(name, stack)
             stack.write(base)
+            fresh = {**_keys("b"), "bmc-password": "second"}
             for name, secrets in SECRETS.items():
-                if not wanted or name in wanted:
-                    fresh = {**_keys("b"), "bmc-password": "second"}
+                if name in wanted:
                     stack.set_secrets({secret: fresh[secret] for secret in secrets})
-                    keep(name, stack)
+                    _keep(name, stack)
 
 
 if __name__ == "__main__":

@@ -78,9 +78,8 @@ def pulumi_that_says(folder: Path, plugins: str) -> engines.Engine:
 def test_plugins_of_another_version_are_told(
     project: Project, tmp_path: Path, plugins: str, text: str
 ) -> None:
-    found = list(
-        doctor_stack.workstation(project, pulumi_that_says(tmp_path, plugins), in_lab=False)
-    )
+    engine = pulumi_that_says(tmp_path, plugins)
+    found = list(doctor_stack.workstation(project, engine, in_lab=False))
     assert any(text in d.text for d in found)
     assert any(d.text == "Pulumi v3.300.0 (found)" for d in found)
 

@@ -77,15 +77,9 @@ def pod(namespace: str, name: str, resource: str = "nvidia.com/gpu", **changes: 
 
 
 def inputs(**changes: Any) -> MigInputs:
-    values: dict[str, Any] = {
-        "cluster": "c",
-        "kubeconfig": "k",
-        "node": "gpu-01",
-        "layout": "all-1g.10gb",
-        "expected": {SLICES: 56},
-        "timeout_seconds": 60,
-    }
-    return MigInputs.model_validate(values | changes)
+    values = {"cluster": "c", "kubeconfig": "k", "node": "gpu-01", "timeout_seconds": 60}
+    wanted = {"layout": "all-1g.10gb", "expected": {SLICES: 56}}
+    return MigInputs.model_validate(values | wanted | changes)
 
 
 def node(cluster: Cluster, clock: Waiting | None = None, **changes: Any) -> MigNode:
@@ -104,28 +98,21 @@ MINE = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "
 def test_the_label_is_taken_and_the_slices_are_waited_for() -> None:
     cluster = Cluster(labels={"nvidia.com/mig.config": "all-disabled"}, manager=divides)
     state = ensure(cluster)
-    assert cluster.taken == [
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": "gpu-01", "labels": {"nvidia.com/mig.config": "all-1g.10gb"}},
-        }
-    ]
-    assert state.outputs() == {
-        "current": "all-1g.10gb",
-        "state": "success",
-        "allocatable": {SLICES: 56},
-    }
+    metadata = {"name": "gpu-01", "labels": {"nvidia.com/mig.config": "all-1g.10gb"}}
+    assert cluster.taken == [{"apiVersion": "v1", "kind": "Node", "metadata": metadata}]
+    outputs = state.outputs()
+    assert (outputs["current"], outputs["state"]) == ("all-1g.10gb", "success")
+    assert outputs["allocatable"] == {SLICES: 56}
 
 
-def test_success_of_the_layout_before_is_not_taken_for_this_ones() -> None:
-    before = {"nvidia.com/mig.config": "all-disabled", "nvidia.com/mig.config.state": "success"}
+def divides_after(looks: int) -> Callable[[Cluster, int], None]:
+    return lambda cluster, seen: divides(cluster, seen - looks) if seen > looks else None
 
-    def sleeps(cluster: Cluster, looks: int) -> None:
-        if looks > 4:
-            divides(cluster, looks - 4)
 
-    cluster = Cluster(labels=before, manager=sleeps)
+@pytest.mark.parametrize("state", ["success", "failed"])
+def test_the_state_of_the_layout_before_is_not_taken_for_this_ones(state: str) -> None:
+    before = {"nvidia.com/mig.config": "all-disabled", "nvidia.com/mig.config.state": state}
+    cluster = Cluster(labels=before, manager=divides_after(4))
     assert ensure(cluster).state == "success"
     assert cluster.looks >= 7
 
@@ -173,10 +160,7 @@ def relabels(layout: str, *pods: Any) -> Callable[[Cluster, int], None]:
     [
         (Cluster(manager=fails), r"could not make layout .*logs -l app=nvidia-mig-manager"),
         (Cluster(), "state unset, offers 8 nvidia.com/gpu, expected 56"),
-        (
-            Cluster(manager=relabels("all-balanced")),
-            "somebody else changed its layout to 'all-balanced'",
-        ),
+        (Cluster(manager=relabels("all-balanced")), "changed its layout to 'all-balanced'"),
         # The operator's first label after ours: the pod is not killed.
         (
             Cluster(manager=relabels("all-disabled", pod("team", "train"))),
@@ -191,11 +175,8 @@ def test_a_layout_that_is_not_made_says_why(cluster: Cluster, said: str) -> None
 
 
 def test_a_driver_that_is_still_being_built_does_not_use_up_the_time_of_the_layout() -> None:
-    def builds(cluster: Cluster, looks: int) -> None:
-        if looks > 300:  # ten minutes
-            divides(cluster, looks - 300)
-
-    assert ensure(Cluster(allocatable={}, manager=builds)).state == "success"
+    ten_minutes = divides_after(300)
+    assert ensure(Cluster(allocatable={}, manager=ten_minutes)).state == "success"
     clock = Waiting()
     with pytest.raises(Refused, match="not done after 2400 s: state unset, offers nothing"):
         ensure(Cluster(allocatable={}), clock)

@@ -14,7 +14,6 @@ from gpuclusters.core.finding import Refused
 from gpuclusters.proof import manifests
 from gpuclusters.proof import run as proof_run
 from gpuclusters.proof.checks import Outcome, ProofResult, proven
-from gpuclusters.proof.manifests import CONFIG_MAP
 from gpuclusters.proof.model import ProofInputs, cuda_of_driver
 from gpuclusters.proof.resource import ProofRunProvider
 from tests.fixtures.waiting import Waiting
@@ -52,8 +51,19 @@ def inputs(level: str = "L4", **changes: Any) -> ProofInputs:
     return ProofInputs.model_validate(given | changes, by_name=True)
 
 
-def run(cluster: FakeCluster, wanted: ProofInputs, reporter: Waiting | None = None) -> ProofResult:
-    return proof_run.run(wanted, cluster, Waiting(), reporter or Waiting(), TEXTS)
+def run(
+    cluster: FakeCluster,
+    wanted: ProofInputs,
+    reporter: Waiting | None = None,
+    clock: Waiting | None = None,
+) -> ProofResult:
+    return proof_run.run(wanted, cluster, clock or Waiting(), reporter or Waiting(), TEXTS)
+
+
+def limits(job: dict[str, Any]) -> Any:
+    """What the container of a Job takes."""
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    return container["resources"]["limits"]
 
 
 def test_the_whole_ladder_is_climbed_and_taken_away_again() -> None:
@@ -167,7 +177,7 @@ def test_the_whole_proof_has_an_end_too() -> None:
             self.time += 25
             return self.time
 
-    late = proof_run.run(inputs(timeout_seconds=60), FakeCluster(), Slow(), Waiting(), TEXTS)
+    late = run(FakeCluster(), inputs(timeout_seconds=60), clock=Slow())
     assert late.checks[-1].outcome is Outcome.NOT_TRIED
     assert late.checks[-1].said == "the 60 s for the whole proof are over"
     assert not proven(late.checks)
@@ -180,16 +190,15 @@ def test_cut_and_shared_gpus_are_asked_for_as_what_they_are() -> None:
         {"name": "one", "resources": {"nvidia.com/gpu": 1}},
     ]
     wanted = inputs("L1", nodes=nodes)
-    limits = {}
-    for node in wanted.nodes:
-        job = manifests.job(wanted, wanted.tests[0], node, config_map="c", image=IMAGE)
-        (container,) = job["spec"]["template"]["spec"]["containers"]
-        limits[node.name] = container["resources"]["limits"]
-    assert limits == {
-        "cut": {"nvidia.com/mig-1g.10gb": "14"},
-        "shared": {"nvidia.com/gpu.shared": "1"},
-        "one": {"nvidia.com/gpu": "1"},
-    }
+    asked = [
+        limits(manifests.job(wanted, wanted.tests[0], node, config_map="c", image=IMAGE))
+        for node in wanted.nodes
+    ]
+    assert asked == [
+        {"nvidia.com/mig-1g.10gb": "14"},
+        {"nvidia.com/gpu.shared": "1"},
+        {"nvidia.com/gpu": "1"},
+    ]
     applies = {
         node.name: [test.name for test in inputs(nodes=nodes).tests if test.concerns(node)]
         for node in wanted.nodes
@@ -198,11 +207,16 @@ def test_cut_and_shared_gpus_are_asked_for_as_what_they_are() -> None:
     assert applies == {"cut": ["matmul"], "shared": ["matmul"], "one": whole}
 
 
-def test_names_of_jobs_are_short_and_of_one_node_each() -> None:
+def test_names_are_of_one_node_and_of_one_text_of_the_programs_each() -> None:
     long = "gpu-node-" + "a" * 60
     names = {manifests.job_name("diagnostics", node) for node in (long + ".x", long + ".y", "n")}
     assert len(names) == 3
     assert all(len(name) <= 63 for name in names)
+    one, other = (
+        manifests.programs("gpu-proof", TEXTS | {"matmul.py": text})["metadata"]["name"]
+        for text in ("print()", "print(1)")
+    )
+    assert one != other
 
 
 @pytest.mark.parametrize("refused", CASES["refused"], ids=lambda one: one["says"])
@@ -236,36 +250,36 @@ class Provider(ProofRunProvider):
     def show(self, inputs: ProofInputs, cluster: Any, *_: Any) -> ProofResult:
         return run(cluster, inputs)
 
+    def kept(self, wanted: ProofInputs, before: Mapping[str, Any] = {}) -> dict[str, Any]:
+        return self.ensure(wanted, dict(before))
 
-def kept(
-    cluster: FakeCluster, wanted: ProofInputs, before: Mapping[str, Any] = {}
-) -> dict[str, Any]:
-    return Provider(cluster).ensure(wanted, dict(before))
+    def seen(self, before: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a refresh finds."""
+        found = self.observe(inputs(), dict(before))
+        assert found is not None
+        return found.outputs
 
 
 def test_a_proof_is_run_again_only_when_something_that_matters_has_changed() -> None:
     cluster = FakeCluster()
-    first = kept(cluster, inputs())
+    provider = Provider(cluster)
+    first = provider.kept(inputs())
     assert first["proven"] is True
     assert len(first["evidence_sha256"]) == 64
     jobs = len(cluster.made)
-    assert kept(cluster, inputs(kubeconfig="renewed", timeout_seconds=9), first) == first
+    assert provider.kept(inputs(kubeconfig="renewed", timeout_seconds=9), first) == first
     assert len(cluster.made) == jobs, "another kubeconfig is no other cluster"
     for changes in ({"driver": "580.200.01"}, {"operator": "v26.7.0"}, {"programs": "f" * 64}):
-        assert kept(cluster, inputs(**changes), first)["fingerprint"] != first["fingerprint"]
+        assert provider.kept(inputs(**changes), first)["fingerprint"] != first["fingerprint"]
         assert len(cluster.made) > jobs
         jobs = len(cluster.made)
 
     # Another driver on a node makes it stale.
-    later = Provider(cluster)
-    unchanged = later.observe(inputs(), first)
-    assert unchanged is not None
-    assert unchanged.outputs == first
+    assert provider.seen(first) == first
     cluster.driver = "595.91.07"
-    seen = later.observe(inputs(), first)
-    assert seen is not None
-    assert seen.outputs["stale"] == ["n0: driver was 580.178.04, is 595.91.07"]
-    again = kept(cluster, inputs(), seen.outputs)
+    seen = provider.seen(first)
+    assert seen["stale"] == ["n0: driver was 580.178.04, is 595.91.07"]
+    again = provider.kept(inputs(), seen)
     assert again["stale"] == []
     assert again["observed"]["n0"]["driver"] == "595.91.07"
 
@@ -273,17 +287,10 @@ def test_a_proof_is_run_again_only_when_something_that_matters_has_changed() -> 
 def test_a_proof_that_does_not_hold_names_every_check_that_failed() -> None:
     cluster = FakeCluster(logs=LOGS | {"matmul": line({"differ": 7}, {"tflops": 3.0})})
     with pytest.raises(Refused) as refused:
-        kept(cluster, inputs("L1"))
+        Provider(cluster).kept(inputs("L1"))
     text = str(refused.value)
     assert "proof L1 does not hold" in text
     assert "n0 GPU-0: multiplies matrices: failed (the same product came out differently" in text
     assert "n0 GPU-1: multiplies matrices: failed (too slow" in text
     assert "secret" not in text
     assert cluster.objects == {}
-
-
-def test_only_the_config_map_of_this_proof_is_mounted() -> None:
-    one = manifests.programs("gpu-proof", TEXTS)
-    other = manifests.programs("gpu-proof", TEXTS | {"matmul.py": "print(1)"})
-    assert one["metadata"]["name"] != other["metadata"]["name"]
-    assert CONFIG_MAP.kind == one["kind"]
