@@ -9,15 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.values import REFERENCE, SECRET, SIGNATURE
-from tests.engine.reference.run import SCENARIOS as FOLDER
+from tests.engine.reference import run
 
-STEPS = [
-    (file.parent.name, json.loads(line))
-    for file in sorted(FOLDER.glob("*/expected.jsonl"))
-    for line in file.read_text().splitlines()
-]
+SCENARIOS = sorted(file.parent.name for file in run.SCENARIOS.glob("*/expected.jsonl"))
+STEPS = [(scenario, step) for scenario in SCENARIOS for step in run.recorded(scenario)]
 """Scenarios and what was recorded of each of their steps."""
-SCENARIOS = sorted({scenario for scenario, _ in STEPS})
 
 
 def pickled(name: str) -> str:

@@ -29,6 +29,7 @@ from engine.values import Secret
 
 pytestmark = pytest.mark.usefixtures("quick")
 
+ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
 DEV = StackReference("refs", "dev")
 URN = "urn:pulumi:dev::refs::{}::{}"
 
@@ -75,14 +76,7 @@ def test_a_backend_is_that_of_the_environment_of_the_project_or_of_the_last_logi
     assert parse("file://~/state") == tmp_path / "state"
 
 
-@pytest.mark.parametrize(
-    ("url", "what"),
-    [
-        ("s3://bucket", "files only"),
-        ("https://api.pulumi.com", "files only"),
-        ("file:///not/there", "make it"),
-    ],
-)
+@pytest.mark.parametrize(("url", "what"), ROWS["backends"])
 def test_other_backends_are_refused_by_name(url: str, what: str) -> None:
     with pytest.raises(UserError, match=what) as caught:
         parse(url)

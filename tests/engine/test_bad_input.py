@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from engine.goal import GoalError, from_request
 from engine.protocol import resource_pb2
 from tests.engine.processkit import COLD, PROGRAMS, Engine
 from tests.engine.warmkit import Warm
 
+ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
 GOOD = PROGRAMS["good"]
 HEAD = GOOD.partition("Odd(")[0]
 
@@ -110,18 +112,7 @@ def registration(**fields: object) -> resource_pb2.RegisterResourceRequest:
     return resource_pb2.RegisterResourceRequest(type="a:b:C", name="it", **fields)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("fields", "what"),
-    [
-        ({"remote": True}, "remote components"),
-        ({"packageRef": "x"}, "parameterized packages"),
-        ({"replace_with": ["urn"]}, "replace_with"),
-        ({"envVarMappings": {"A": "B"}}, "environment variable mappings"),
-        ({"importId": "x"}, "import_"),
-        ({"transforms": [{"token": "x"}]}, "transforms"),
-        ({"hooks": {"before_create": ["x"]}}, "resource hooks"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "what"), ROWS["options"])
 def test_an_option_that_is_not_supported_is_refused_by_name(
     fields: dict[str, object], what: str
 ) -> None:

@@ -111,6 +111,9 @@ def _pickles(value: Any) -> dict[str, str]:
     return found
 
 
+GROUP = Thing("group", component=True)
+PROGRAM = [GROUP, Thing("a", parent="group"), Thing("b")]
+CHANGED = [GROUP, Thing("a", parent="group", text="new"), Thing("b", text="new")]
 ODD = {"future": {"list": [1, None, {"deep": "ü"}]}}
 
 
@@ -148,14 +151,9 @@ def _name(item: Any, number: int) -> str:
 
 @pytest.fixture
 def odd(stack: DiskStack) -> DiskStack:
-    assert stack.up(Thing("group", component=True), Thing("a", parent="group"), Thing("b")).ok
+    assert stack.up(*PROGRAM).ok
     stack.state.write_text(json.dumps(strange(stack.state.read_bytes())))
     return stack
-
-
-GROUP = Thing("group", component=True)
-PROGRAM = [GROUP, Thing("a", parent="group"), Thing("b")]
-CHANGED = [GROUP, Thing("a", parent="group", text="new"), Thing("b", text="new")]
 
 
 @pytest.mark.parametrize("program", [PROGRAM, CHANGED, None], ids=["same", "update", "refresh"])

@@ -9,9 +9,11 @@ import json
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import yaml
 from syrupy.assertion import SnapshotAssertion
 
 from engine.display import report
@@ -38,6 +40,7 @@ from engine.events import (
 from engine.state import ResourceState
 from engine.values import UNKNOWN, Secret
 
+ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
 PREFIX = "urn:pulumi:dev::refs::"
 ROOT = f"{PREFIX}pulumi:pulumi:Stack::refs-dev"
 FOLDER = f"{PREFIX}refs:index:Folder::letters"
@@ -207,15 +210,7 @@ def test_nested_values_are_compared_part_by_part_and_long_ones_cut() -> None:
     assert (len(text), text[-1]) == (200, "…")
 
 
-@pytest.mark.parametrize(
-    ("token", "text"),
-    [
-        ("pulumi:pulumi:Stack", "pulumi:pulumi:Stack"),
-        ("refs:index:Folder", "refs:Folder"),
-        ("kubernetes:core/v1:Namespace", "kubernetes:core/v1:Namespace"),
-        ("gcp:compute/instance:Instance", "gcp:compute:Instance"),
-    ],
-)
+@pytest.mark.parametrize(("token", "text"), ROWS["types"])
 def test_types_are_shortened_where_they_repeat_themselves(token: str, text: str) -> None:
     assert short_type(token) == text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,4 +41,16 @@ def test_a_scenario_plays_as_recorded(
     seen = run.play(scenario, OTHER or engine, folder, None if OTHER else PLAYED.get(scenario))
     if OTHER and os.environ.get("REFERENCE_RECORD"):
         run.record(scenario, seen)
-    assert run.judge(scenario, seen) == []
+    states: dict[str, Any] = {}
+    played = zip(run.steps(scenario), seen, run.recorded(scenario), strict=False)
+    for number, (step, got, wanted) in enumerate(played, 1):
+        place, ordered = f"step {number} ({step.op})", step.order == "exact"
+        expected = run.judged(wanted, ordered=ordered)
+        for part, found in run.judged(got, ordered=ordered).items():
+            assert found == expected[part], f"{place}: {part}"
+        before = states.get(step.stack, {"deployment": {"resources": []}})
+        assert run.event_faults(got["summary"].get("events", []), before, got["state"]) == [], place
+        assert run.order_faults(got["state"]["deployment"]["resources"]) == [], place
+        assert got["summary"]["exit"] == step.expect_exit, place
+        assert got["leaks"] == [], place
+        states[step.stack] = got["state"]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 from google.protobuf import struct_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import paths
-from engine.stand_ins.calls import Kind
 from engine.stand_ins.comparison import compare, without_ignored
 from engine.stand_ins.redaction import redact
 from engine.stand_ins.values import decode, mark_secrets
 from engine.values import REFERENCE, SIGNATURE, UNKNOWN, Secret, Unknown
 
+ROWS = yaml.safe_load(Path(__file__).parents[1].joinpath("rows.yaml").read_text())
 STEPS = st.lists(st.text(min_size=1) | st.integers(0, 99), min_size=1, max_size=4).filter(
     lambda steps: isinstance(steps[0], str) and "*" not in steps
 )
@@ -34,28 +37,15 @@ def test_a_written_path_reads_back(steps) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ({"a": 1}, {"a": 1}, {}),
-        ({"a": 1}, {"a": 2}, {"a": Kind.UPDATE}),
-        ({"a": 1}, {}, {"a": Kind.DELETE}),
-        ({}, {"a": 1}, {"a": Kind.ADD}),
-        ({"a": None}, {}, {}),
-        ({"a": 1}, {"a": True}, {"a": Kind.UPDATE}),
-        (
-            {"a": {"b": [1, 2]}},
-            {"a": {"b": [1, 3, 4]}},
-            {"a.b[1]": Kind.UPDATE, "a.b[2]": Kind.ADD},
-        ),
-        ({"a": [1, 2]}, {"a": [1]}, {"a[1]": Kind.DELETE}),
+        *ROWS["compared"],
         ({"a": Secret(1)}, {"a": 1}, {}),
-        ({"a": 1}, {"a": UNKNOWN}, {"a": Kind.UPDATE}),
-        ({}, {"a": UNKNOWN}, {"a": Kind.ADD}),
-        ({"a": {"b": 1}}, {"a": UNKNOWN}, {"a": Kind.UPDATE}),
-        ({"a": "1"}, {"a": 1}, {"a": Kind.UPDATE}),
-        ({"a": 1}, {"a": 1.0}, {}),
+        ({"a": 1}, {"a": UNKNOWN}, {"a": "UPDATE"}),
+        ({}, {"a": UNKNOWN}, {"a": "ADD"}),
+        ({"a": {"b": 1}}, {"a": UNKNOWN}, {"a": "UPDATE"}),
     ],
 )
 def test_changes_are_found_with_their_kind(old, new, expected) -> None:
-    assert {paths.render(path): kind for path, kind in compare(old, new).items()} == expected
+    assert {paths.render(path): kind.name for path, kind in compare(old, new).items()} == expected
 
 
 @given(st.dictionaries(st.text(max_size=2), VALUES, max_size=3))
