@@ -192,7 +192,7 @@ def _policy(review: Review, most: int, *, whole: bool) -> Iterator[str]:
         where = f"{_codes(one.name for one in names)}{more}"
         items.append(f"{sign}{where}: {prose(says)} ({code(id_)}{before})")
     parts = [_list(items, most)] if items else []
-    old = [f.rule.id for f in review.findings if f not in shown]
+    old = [f.rule.id for f in review.findings if not (f.new or whole)]
     if old:
         found = f"{plural(len(old), 'finding')} that {'was' if len(old) == 1 else 'were'}"
         parts.append(f"- {found} there before: {_codes(sorted(set(old)))}")
@@ -203,13 +203,14 @@ def _policy(review: Review, most: int, *, whole: bool) -> Iterator[str]:
 def details(review: Review, most: int) -> Iterator[str]:
     """A part for every component that changes; then the warnings of the preview."""
     for name, steps in review.groups.items():
+        done = _done(steps)
         for first in range(0, len(steps), _MOST_STEPS):
             part = f"{name}, from {first + 1:,}" if first else name
             some = steps[first : first + _MOST_STEPS]
             lines = [line for step in some for line in _step(step, review.differences(step))]
             marks = fence(lines)
             # The summary is HTML, in which forges read no Markdown; nobody is mentioned in code.
-            title = f"<code>{escape(cut(visible(part), 120))}</code>: {_done(steps)}"
+            title = f"<code>{escape(cut(visible(part), 120))}</code>: {done}"
             state = " open" if len(review.groups) <= 3 else ""
             start = f"<details{state}><summary>{title}</summary>\n\n{marks}diff"
             yield "\n".join([start, *lines, f"{marks}\n\n</details>"])
