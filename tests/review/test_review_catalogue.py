@@ -1,7 +1,7 @@
 """Realistic changes, each with the comment that it gets. Could you say yes or no from one alone?
 
-`python -m tests.review.catalogue.make` makes the recorded plans anew, `pytest --snapshot-update` the
-comments.
+The plans are previews of a caas stack that an earlier release recorded; `pytest --snapshot-update` makes the
+comments anew.
 """
 
 from __future__ import annotations
