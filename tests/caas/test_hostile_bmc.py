@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from caas.controllers import redfish
 from caas.controllers.host_effects import HostEffects
@@ -27,8 +26,9 @@ from tests.caas.hostile_bmc import (
     page,
     sent,
 )
+from tests.fixtures.tables import beside
 
-DATA = yaml.safe_load(Path(__file__).with_suffix(".attacks.yaml").read_text())
+DATA = beside(__file__, "test_hostile_bmc.attacks.yaml")
 GPU, OTHER = DATA["gpu"], DATA["other"]
 GOLDEN = Golden(versions={"HGX_FW_": (GOOD,)})
 Prepare = Callable[[HostileBmc], None]

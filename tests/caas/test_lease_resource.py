@@ -3,11 +3,9 @@
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from caas.cluster import Cluster, ClusterError
 from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, Phase, lease_object
@@ -15,6 +13,7 @@ from tests.caas.leasekit import define
 from tests.caas.leasesteps import HOLDER
 from tests.caas.loops import in_loop
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.tables import beside
 
 pytestmark = pytest.mark.lab
 
@@ -74,7 +73,7 @@ WAYS: dict[str, list[Step]] = {
     "scrubbing": SCRUBBING,
     "verifying": [*SCRUBBING, ("Verifying", {})],
 }
-REFUSED = yaml.safe_load(Path(__file__).with_name("lease_refusals.yaml").read_text())
+REFUSED = beside(__file__, "lease_refusals.yaml")
 
 
 async def through(cluster: Cluster, body: Body, steps: Iterable[Step]) -> Body:

@@ -11,11 +11,9 @@ import itertools
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.container_api import container
 from gpuclusters.tenancy.isolation import TENANT_LABEL
@@ -24,6 +22,7 @@ from tests.caas.leasesteps import EVIDENCE, HOLDER, drive, new_lease, shown
 from tests.caas.pods import contained
 from tests.fixtures.accounts import Account, ProgramAccounts
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.tables import beside
 from tests.fixtures.tenancies import (
     GPU,
     LEASES,
@@ -37,7 +36,7 @@ from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
 
-DATA: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".attacks.yaml").read_text())
+DATA: dict[str, Any] = beside(__file__, "test_program_accounts.attacks.yaml")
 DRY = "?dryRun=All"
 every_way = pytest.mark.parametrize("every_right", [False, True], ids=["token", "every right"])
 

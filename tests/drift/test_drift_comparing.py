@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.drift import comparing, resources
 from tests.drift.drifting import after, before, text, view_of
+from tests.fixtures.tables import beside
 
-CASES = yaml.safe_load(Path(__file__).with_name("comparing.yaml").read_text())
+CASES = beside(__file__, "comparing.yaml")
 BODY = CASES["declared"]
 
 

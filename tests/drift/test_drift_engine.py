@@ -4,11 +4,9 @@ How what drifted is called stands in words.yaml."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.drift import engine, resources
 from gpuclusters.drift.report import Finding
@@ -27,8 +25,9 @@ from tests.drift.drifting import (
     urn,
     view_of,
 )
+from tests.fixtures.tables import beside
 
-WORDS = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
+WORDS = beside(__file__, "words.yaml")
 CDI = f"{DYNAMIC}CdiSpec"
 INPUTS = {"connection": CONNECTION, "path": "/etc/cdi/a.json", "kind": "x", "devices": []}
 OLD = state(INPUTS, {"drift": []})

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.e2e.conftest import Checkout
+from tests.fixtures.tables import beside
 
 Drifted = tuple[str, str, str]
 """Id, where, and a part of what."""
-DRIFTS = yaml.safe_load(Path(__file__).with_name("drifts.yaml").read_text())
+DRIFTS = beside(__file__, "drifts.yaml")
 
 
 def by_hand(dev: Checkout, kind: str) -> set[Drifted]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from engine.backend import checkpoints
 from engine.backend.filebackend import FileBackend
@@ -21,6 +20,7 @@ from engine.backend.layout import StackReference
 from engine.secrets import SecretsManager
 from tests.engine.warmkit import Warm
 from tests.fixtures.keys import quick_keys
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import eventually
 
 DEV = StackReference("proc", "dev")
@@ -32,7 +32,7 @@ COLD = (sys.executable, "-m", "engine")
 ODDITY = Path(__file__).with_name("oddity")
 """A folder for PATH with a plugin that answers nonsense."""
 
-PROGRAMS = yaml.safe_load(Path(__file__).with_name("programs.yaml").read_text())
+PROGRAMS = beside(__file__, "programs.yaml")
 
 
 class Engine:

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import yaml
 
 from engine import deployment, secrets
 from engine.cli.main import build, main
 from engine.events import Cancel, Event, Prelude, Summary
 from engine.request import Cancellation, Outcome, Request, SnapshotStore
 from engine.state import ResourceState, Snapshot
+from tests.fixtures.tables import beside
 
-COMMANDS = yaml.safe_load(Path(__file__).with_name("commands.yaml").read_text())
+COMMANDS = beside(__file__, "commands.yaml")
 PROJECT = """\
 name: refs
 runtime: python

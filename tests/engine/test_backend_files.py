@@ -26,10 +26,11 @@ from engine.secrets import SecretsManager, new_manager
 from engine.state import ResourceState, Snapshot
 from engine.usererror import UserError
 from engine.values import Secret
+from tests.fixtures.tables import beside
 
 pytestmark = pytest.mark.usefixtures("quick")
 
-ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
+ROWS = beside(__file__, "rows.yaml")
 DEV = StackReference("refs", "dev")
 URN = "urn:pulumi:dev::refs::{}::{}"
 

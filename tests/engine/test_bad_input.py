@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from engine.goal import GoalError, from_request
 from engine.protocol import resource_pb2
 from tests.engine.processkit import COLD, PROGRAMS, Engine
 from tests.engine.warmkit import Warm
+from tests.fixtures.tables import beside
 
-ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
+ROWS = beside(__file__, "rows.yaml")
 GOOD = PROGRAMS["good"]
 HEAD = GOOD.partition("Odd(")[0]
 

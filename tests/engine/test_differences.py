@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from engine.diff import (
     Changes,
@@ -19,8 +16,9 @@ from engine.diff import (
 from engine.events import PropertyDiff
 from engine.paths import PathError, contains, parse
 from engine.values import UNKNOWN, Secret, Values
+from tests.fixtures.tables import beside
 
-ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
+ROWS = beside(__file__, "rows.yaml")
 
 
 @pytest.mark.parametrize(("text", "path"), ROWS["paths"])

@@ -9,11 +9,9 @@ import json
 import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-import yaml
 from syrupy.assertion import SnapshotAssertion
 
 from engine.display import report
@@ -39,8 +37,9 @@ from engine.events import (
 )
 from engine.state import ResourceState
 from engine.values import UNKNOWN, Secret
+from tests.fixtures.tables import beside
 
-ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
+ROWS = beside(__file__, "rows.yaml")
 PREFIX = "urn:pulumi:dev::refs::"
 ROOT = f"{PREFIX}pulumi:pulumi:Stack::refs-dev"
 FOLDER = f"{PREFIX}refs:index:Folder::letters"

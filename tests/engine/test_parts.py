@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import hypothesis.strategies as st
 import pytest
-import yaml
 from hypothesis import given
 
 from engine import urn
@@ -20,8 +17,9 @@ from engine.state import ResourceState
 from engine.targets import Targets
 from engine.values import Secret
 from tests.engine.enginekit import PROJECT
+from tests.fixtures.tables import beside
 
-ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
+ROWS = beside(__file__, "rows.yaml")
 STACK = "urn:pulumi:dev::memory::pulumi:pulumi:Stack::memory-dev"
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-import yaml
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import strategies as st
 
 from engine.secrets import SecretsManager, new_manager, read_passphrase
 from engine.usererror import UserError
+from tests.fixtures.tables import beside
 
-ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
+ROWS = beside(__file__, "rows.yaml")
 # Written by Pulumi's own passphrase provider; the passphrase is "password"
 # (pulumi/pulumi, pkg/secrets/passphrase/manager_test.go).
 PULUMI_STATE = "v1:fozI5u6B030=:v1:F+6ZduKKd8G0/V7L:PGMFeIzwobWRKmEAzUdaQHqC5mMRIQ=="

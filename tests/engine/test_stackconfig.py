@@ -18,8 +18,9 @@ from engine.stackconfig.stackfile import StackFile
 from engine.stackconfig.values import Secure
 from engine.usererror import UserError
 from tests.engine.shellkit import COMMANDS
+from tests.fixtures.tables import beside
 
-ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
+ROWS = beside(__file__, "rows.yaml")
 STACK_FILE = ROWS["stack file"]
 
 

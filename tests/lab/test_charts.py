@@ -13,9 +13,10 @@ from gpuclusters.metrics import monitoring_stack
 from gpuclusters.metrics.monitoring_stack import NAMES, Monitoring
 from gpuclusters.metrics.selection import PROMETHEUS_RULE, SERVICE_MONITOR, why_not
 from lab import tools
+from tests.fixtures.tables import beside
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("tools_at_hand")]
-REFUSED = yaml.safe_load(Path(__file__).with_name("charts.yaml").read_text())
+REFUSED = beside(__file__, "charts.yaml")
 KIND = Monitoring.KUBE_PROMETHEUS_STACK
 NAMESPACES: dict[str, dict[str, str]] = {"monitoring": {}, "gpu-operator": {}}
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import yaml
 
 from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE
 from gpuclusters.container_api.container import pod as api_pod
@@ -19,6 +17,7 @@ from gpuclusters.tenancy import intrusion, isolation
 from lab.control_plane.kube import tls
 from lab.control_plane.layout import Layout
 from tests.fixtures import image_cases
+from tests.fixtures.tables import beside
 from tests.fixtures.tenancies import CONTROLLERS, GPU, PREFIX, RUNTIME, Request
 from tests.fixtures.waiting import eventually
 
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.lab
 LISTED, UNSAID = "-listed", "-unsaid"
 """Endings of the namespaces of a tenant with a list of registries, and of one without the annotation."""
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-PODS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("pod_policy.yaml").read_text())
+PODS: dict[str, Any] = beside(__file__, "pod_policy.yaml")
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.host.script import run_script
 from gpuclusters.host.ssh import SshHost
 from lab.machine.qemu import GPUS
+from tests.fixtures.tables import beside
 from tests.machine.conftest import RealMachine
 from tests.providers.provider_process import PROJECT
 
@@ -24,7 +23,7 @@ SIMULATED_GPU = {
 }
 PREPARED = "prepared"
 
-_READ = yaml.safe_load(Path(__file__).with_name("scripts.yaml").read_text())
+_READ = beside(__file__, "scripts.yaml")
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.policy.rule import Severity, Stack
 from gpuclusters.policy.rules import RULES
 from gpuclusters.policy.settings import SettingsError, configured
 from gpuclusters.review.plan import Resource
+from tests.fixtures.tables import beside
 from tests.review.catalogue import handmade
 
-CASES = yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text(encoding="utf-8"))
+CASES = beside(__file__, "rules.yaml")
 DYNAMIC = "gpu-clusters:gpu:"
 
 

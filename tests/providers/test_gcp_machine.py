@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.gcp.model import GcpMachineInputs, body
 from gpuclusters.gcp.resource import GcpMachineProvider, GcpQuotaProvider, SshHostKeyProvider
 from tests.adopt.conftest import project, warm
 from tests.engine.shellkit import Done, Shell, shell
+from tests.fixtures.tables import beside
 from tests.providers.compute_double import TOKEN, Cloud, compute_double
 from tests.providers.provider_process import (
     Made,
@@ -28,7 +27,7 @@ STOCK = (
     "ZONE_RESOURCE_POOL_EXHAUSTED",
     "The zone does not have enough resources available to fulfill the request. Try a different zone.",
 )
-MACHINE: Properties = yaml.safe_load(Path(__file__).with_name("gcp_machine.yaml").read_text())
+MACHINE: Properties = beside(__file__, "gcp_machine.yaml")
 NAME, OURS = MACHINE["name"], {"gpu-clusters-owner": MACHINE["owner"]}
 
 

@@ -13,11 +13,9 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.boot.host import BootCapability
 from gpuclusters.boot.model import HostBootInputs
@@ -36,6 +34,7 @@ from gpuclusters.service_vm.model import ServiceVmInputs
 from gpuclusters.vfio.host import inspect
 from gpuclusters.vfio.model import VfioFunction
 from tests.fixtures.hosts import SimulatedHost
+from tests.fixtures.tables import beside
 from tests.providers.test_prepared_hosts import boot_inputs
 from tests.providers.test_service_vm_on_hosts import wanted as inputs_of
 from tests.providers.test_service_vm_on_hosts import without_vm
@@ -197,7 +196,7 @@ STEPS: dict[str, tuple[Callable[[World], object], Callable[[World], bool]]] = {
     ),
 }
 """By name: the act, and what the next `up` believes of it. The rest is in the table beside."""
-TOLD = yaml.safe_load(Path(__file__).with_name("killed_steps.yaml").read_text())
+TOLD = beside(__file__, "killed_steps.yaml")
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,6 @@
 """Preflight of simulated hosts: one script over real SSH, through the SDK's provider process."""
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.core import codes
@@ -14,6 +11,7 @@ from gpuclusters.preflight.model import Stage, expects_of
 from gpuclusters.preflight.resource import FleetPreflightProvider, PreflightProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.tables import beside
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import Resource
 
@@ -21,9 +19,7 @@ PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]
 EXPECTS = expects_of(PRESET, Board(PRESET.gpus, PRESET.switches, PRESET.extra_functions))
 TOGETHER = {
     group: {name: faults.parse(kind, *(values or [{}])) for name, (kind, *values) in rows.items()}
-    for group, rows in yaml.safe_load(
-        Path(__file__).with_name("preflight_faults.yaml").read_text()
-    ).items()
+    for group, rows in beside(__file__, "preflight_faults.yaml").items()
 }
 
 

@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.driver.resource import GpuDriverProvider
 from gpuclusters.rootless import files
@@ -15,10 +13,11 @@ from lab.hosts import faults
 from lab.hosts.model import USER
 from lab.hosts.usernetes.rootless import Engine, rootless_engine
 from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.tables import beside
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import Resource, StepFailed
 
-FAULTS = yaml.safe_load(Path(__file__).with_name("rootless_faults.yaml").read_text())
+FAULTS = beside(__file__, "rootless_faults.yaml")
 DOCKER, TOOLKIT = "29.7.2", "1.20.0"
 
 

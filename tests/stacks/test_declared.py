@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.config.stack import ClusterType
 from gpuclusters.kata.model import unknown_keys
@@ -16,10 +15,11 @@ from gpuclusters.providers import properties
 from gpuclusters.usernetes.model import UsernetesNodeInputs
 from tests.components.recorder import Recorder
 from tests.fixtures.authority import Authority
+from tests.fixtures.tables import beside
 from tests.stacks import declaring
 from tests.unit.config import documents
 
-TABLE = yaml.safe_load(Path(__file__).with_name("declared.yaml").read_text())
+TABLE = beside(__file__, "declared.yaml")
 
 
 def declared(case: Mapping[str, Any]) -> Recorder:

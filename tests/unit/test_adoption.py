@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from gpuclusters.rke2 import adopt
 from gpuclusters.rke2.model import LiveHost, Rke2NodeInputs
 from gpuclusters.rke2.releases import Role
 from gpuclusters.tenancy import cluster as reconcile_tenancy
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import Waiting
 from tests.unit import test_rke2 as rke2_hosts
 from tests.unit.machines import test_gpu_driver_rules as drivers
@@ -24,7 +24,7 @@ from tests.unit.tenants import test_tenancy_proof as tenancies
 TOKEN = "a-token-of-sixteen"
 VERSION = "v1.35.7+rke2r1"
 REGISTRIES = "/etc/rancher/rke2/registries.yaml"
-CASES = yaml.safe_load(Path(__file__).with_name("rke2_adoption.yaml").read_text())
+CASES = beside(__file__, "rke2_adoption.yaml")
 AGENT = CASES["agent"]
 
 

@@ -1,22 +1,21 @@
 """Every row of every table says from which release of which source it is."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.compat import dated_table
 from gpuclusters.compat.dated_table import SOURCE, SOURCES, Source
 from gpuclusters.core import codes
+from tests.fixtures.tables import beside
 
 TABLES = sorted(
     str(path.relative_to(dated_table.FOLDER).with_suffix(""))
     for path in dated_table.FOLDER.rglob("*.yaml")
 )
 READ = {"at": "a document", "release": "1.0", "date": "2026-01-01"}
-CASES = yaml.safe_load(Path(__file__).with_name("dated_tables.yaml").read_text())
+CASES = beside(__file__, "dated_tables.yaml")
 
 
 def unsourced(table: Mapping[str, Any]) -> Iterator[str]:

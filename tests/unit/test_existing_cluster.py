@@ -1,11 +1,9 @@
 """The GPU Operator on a cluster that was there: what its toolkit is told, and what its nodes say."""
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.cli import doctor, reach
 from gpuclusters.cli.errors import UsageError
@@ -16,9 +14,10 @@ from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.drawing.from_configuration import declared
 from gpuclusters.gpu_operator import preflight
 from gpuclusters.gpu_operator.preflight import OperatorPreflightInputs, Snapshot
+from tests.fixtures.tables import beside
 from tests.unit.config.documents import document
 
-CASES = yaml.safe_load(Path(__file__).with_name("existing_cluster.yaml").read_text())
+CASES = beside(__file__, "existing_cluster.yaml")
 
 
 def cluster(distribution: str = "kubeadm", **changes: Any) -> FoundCluster:

@@ -3,18 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.core.finding import Refused as RefusedError
 from gpuclusters.gcp import placement
 from gpuclusters.gcp.model import ApiError, GcpMachineInputs, Instance
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import Waiting
 
-MACHINE = yaml.safe_load(Path(__file__).with_name("gcp_machine.yaml").read_text())
+MACHINE = beside(__file__, "gcp_machine.yaml")
 ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
 
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpuclusters.gcp.cloud_init import PLACES
 from lab.tools import debian_packages
 from tests.fixtures.debian import libraries
+from tests.fixtures.tables import beside
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/gcp/scripts"
 NODE = "home/ubuntu/.local/share/gpu-clusters/usernetes"
-CASES = yaml.safe_load(Path(__file__).with_name("gcp_programs.yaml").read_text())
+CASES = beside(__file__, "gcp_programs.yaml")
 
 
 @dataclass

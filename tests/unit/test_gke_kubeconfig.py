@@ -20,6 +20,7 @@ from gpuclusters.gcp import kubeconfig
 from gpuclusters.kube.objects import KubernetesObjects
 from tests.fixtures.authority import Authority
 from tests.fixtures.loopback import Answering, serving
+from tests.fixtures.tables import beside
 
 TOKEN = "a-token-of-nobody"
 
@@ -118,7 +119,7 @@ def test_keys_of_a_kubeconfig_are_on_the_disk_for_a_moment_only(
         assert not list(files.iterdir())
 
 
-UNUSABLE = yaml.safe_load(Path(__file__).with_name("unusable_kubeconfigs.yaml").read_text())
+UNUSABLE = beside(__file__, "unusable_kubeconfigs.yaml")
 
 
 @pytest.mark.parametrize(("changed", "problem"), UNUSABLE)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -18,6 +17,7 @@ from gpuclusters.core.errors import (
 from gpuclusters.gcp.api import GoogleCompute, GoogleCredentials, GoogleRest
 from gpuclusters.gcp.model import ApiError, Refused
 from tests.fixtures.loopback import Answering, serving
+from tests.fixtures.tables import beside
 from tests.providers.compute_double import TOKEN, Cloud, compute_double
 
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -152,7 +152,7 @@ def test_an_error_of_the_api_keeps_its_code(cloud: Cloud) -> None:
     assert (caught.value.status, caught.value.code) == (404, "notFound")
 
 
-ANSWERS = yaml.safe_load(Path(__file__).with_name("google_answers.yaml").read_text())
+ANSWERS = beside(__file__, "google_answers.yaml")
 
 
 @pytest.mark.parametrize(("code", "message", "kind"), ANSWERS)

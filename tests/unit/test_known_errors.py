@@ -4,16 +4,16 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpuclusters.compat import known_errors
+from tests.fixtures.tables import beside
 
 TABLES = Path(known_errors.__file__).parent / "data" / "known_errors"
 AREAS = sorted(path.stem for path in TABLES.glob("*.yaml"))
 
-SAID = yaml.safe_load(Path(__file__).with_name("known_errors.yaml").read_text())
+SAID = beside(__file__, "known_errors.yaml")
 """What programs print, by code of the known error."""
-LOGS = yaml.safe_load(Path(__file__).with_name("known_errors_logs.yaml").read_text())
+LOGS = beside(__file__, "known_errors_logs.yaml")
 
 
 @pytest.mark.parametrize(("code", "text"), [(c, t) for c, texts in SAID.items() for t in texts])

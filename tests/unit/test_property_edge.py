@@ -1,11 +1,9 @@
 """Property bags: numbers, unknowns at any depth, defaults, secrets in messages."""
 
 import pickle
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pulumi.output import UNKNOWN as SDK_UNKNOWN
@@ -21,8 +19,9 @@ from gpuclusters.providers import properties
 from gpuclusters.providers.properties import StepError, explained, scrubbed
 from gpuclusters.service_vm.resource import ServiceVmProvider
 from gpuclusters.tenancy.resource import TenancyPolicyProvider
+from tests.fixtures.tables import beside
 
-CASES = yaml.safe_load(Path(__file__).with_name("property_bags.yaml").read_text())
+CASES = beside(__file__, "property_bags.yaml")
 KEY = CASES["key"]
 CONNECTION = CASES["connection"]
 PROVIDERS = (

@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,10 +38,11 @@ from gpuclusters.rke2.model import (
     join_order,
 )
 from gpuclusters.rke2.releases import Role, parse_version
+from tests.fixtures.tables import beside
 from tests.unit.config.documents import base, patched
 
-REFUSALS = yaml.safe_load(Path(__file__).with_name("rke2_refusals.yaml").read_text())
-CASES = yaml.safe_load(Path(__file__).with_name("rke2_hosts.yaml").read_text())
+REFUSALS = beside(__file__, "rke2_refusals.yaml")
+CASES = beside(__file__, "rke2_hosts.yaml")
 SETTINGS = host_config.Settings(registration_address="10.20.0.100")
 
 
@@ -186,9 +186,9 @@ def test_a_host_that_is_right_is_not_refused() -> None:
     assert not blocks(node(), LiveHost(owner="c/hgx-01"), LiveCluster(node=READY))
 
 
-OPERATOR = yaml.safe_load(Path(__file__).with_name("rke2_operator.yaml").read_text())
-SHARING = yaml.safe_load(Path(__file__).with_name("rke2_sharing.yaml").read_text())
-DRIVERS = yaml.safe_load(Path(__file__).with_name("rke2_drivers.yaml").read_text())
+OPERATOR = beside(__file__, "rke2_operator.yaml")
+SHARING = beside(__file__, "rke2_sharing.yaml")
+DRIVERS = beside(__file__, "rke2_drivers.yaml")
 BASE = base(ClusterType.RKE2)
 
 

@@ -3,11 +3,9 @@
 import itertools
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.compat import dated_table, gpu_products, rke2_matrix
 from gpuclusters.compat.gpu_products import Architecture
@@ -22,11 +20,12 @@ from gpuclusters.rke2 import decide, releases
 from gpuclusters.rke2.model import LiveHost, taint_changes
 from gpuclusters.rke2.releases import Role, parse_version
 from lab.hosts.rke2 import rke2_release
+from tests.fixtures.tables import beside
 
-ANSWERS = yaml.safe_load(Path(__file__).with_name("rke2_answers.yaml").read_text())
-WISHES = yaml.safe_load(Path(__file__).with_name("operator_values.yaml").read_text())
+ANSWERS = beside(__file__, "rke2_answers.yaml")
+WISHES = beside(__file__, "operator_values.yaml")
 A100 = "a100-sxm4-80gb"
-MIG_CUTS = yaml.safe_load(Path(__file__).with_name("a100_mig_cuts.yaml").read_text())
+MIG_CUTS = beside(__file__, "a100_mig_cuts.yaml")
 _PROFILE = {1: "1g.10gb", 2: "2g.20gb", 3: "3g.40gb", 4: "4g.40gb", 7: "7g.80gb"}
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.cli import unfinished
 from gpuclusters.cli.unfinished import Fate, Process
 from gpuclusters.gpu_operator.helm_release import Revision
 from gpuclusters.review.plan import HELM_RELEASE, SECRET_MARK, Resource
+from tests.fixtures.tables import beside
 
-CASES = yaml.safe_load(Path(__file__).with_name("unfinished.yaml").read_text())
+CASES = beside(__file__, "unfinished.yaml")
 LOCK = CASES["lock"]
 TAKEN = datetime(2026, 11, 22, 10, 0, tzinfo=UTC)
 BEGAN = {"before": TAKEN - timedelta(seconds=1), "later": TAKEN + timedelta(hours=3)}

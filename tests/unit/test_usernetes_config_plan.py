@@ -19,6 +19,7 @@ from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.gcp import firewall_rules, machine_types
 from gpuclusters.proof.checks import CheckLevel
 from gpuclusters.usernetes.addresses import NetworkPlan, Ports, collisions, shared_ports
+from tests.fixtures.tables import beside
 from tests.unit.config.documents import base, google, patched
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +82,7 @@ def test_the_page_has_the_prices_of_the_table() -> None:
             assert f"{dollars:.2f}" == said, name
 
 
-CASES = yaml.safe_load(Path(__file__).with_name("usernetes_planned.yaml").read_text())
+CASES = beside(__file__, "usernetes_planned.yaml")
 BASE = base(ClusterType.USERNETES)
 
 _slow = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -19,9 +19,10 @@ from gpuclusters.host.node import ClusterNode
 from gpuclusters.usernetes import decide, model
 from gpuclusters.usernetes.addresses import ApiAccess
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
+from tests.fixtures.tables import beside
 from tests.rootless.node.configuration import layer
 
-CASES = yaml.safe_load(Path(__file__).with_name("usernetes_node.yaml").read_text())
+CASES = beside(__file__, "usernetes_node.yaml")
 IP = "10.128.0.7"
 GPUS = ("GPU-aa", "GPU-bb")
 TOKEN = "abcdef.0123456789abcdef"

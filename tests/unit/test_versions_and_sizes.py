@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from gpuclusters.compat.versions import older, parse_release
 from gpuclusters.core import quantity
 from gpuclusters.core.naming import is_dns_label, is_reserved_namespace
 from gpuclusters.tenancy.model import Share, Size, quota_keys
+from tests.fixtures.tables import beside
 
-CASES = yaml.safe_load(Path(__file__).with_name("versions_and_sizes.yaml").read_text())
+CASES = beside(__file__, "versions_and_sizes.yaml")
 
 
 @pytest.mark.parametrize(("text", "release"), CASES["releases"].items())

@@ -15,12 +15,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import httpx
 import jwt
-import yaml
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from caas.api.app import Condition, create_app
@@ -36,6 +34,7 @@ from gpuclusters.tenancy.model import CLAIM, TENANCY
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD, RESOURCE_QUOTA
 from tests.caas import fakecluster
 from tests.caas.loops import QuickLoop
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import PATIENCE_SECONDS, Clock
 
 ISSUER = "https://issuer.example.com"
@@ -43,7 +42,7 @@ KEYS = f"{ISSUER}/keys"
 GPU = "nvidia.com/pgpu"
 IMAGE = "registry.example.com/cuda:12"
 NOW = 1_800_000_000.0
-CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text())
+CASES = beside(__file__, "cases.yaml")
 """Tables of what is asked and answered."""
 KINDS = {
     kind.plural: kind

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from selenium import webdriver
 from selenium.common.exceptions import JavascriptException
@@ -34,10 +33,11 @@ from tests.caas.api.apikit import (
     played,
     tenancy,
 )
+from tests.fixtures.tables import beside
 
 PICTURES = Path(__file__).resolve().parents[3] / "docs" / "pictures"
 FOLDER = Path(pages.__file__).with_name("page")
-WORLD = yaml.safe_load(Path(__file__).with_name("world.yaml").read_text())
+WORLD = beside(__file__, "world.yaml")
 GROUP = "gpu-operators"
 HOSTILE = "<img src=x onerror='document.title=\"taken\"'><script>document.title='taken'</script>"
 WIDTH = 1280

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from engine import urn as urns
 from engine.events import Diagnostic
 from engine.values import Secret
 from tests.engine.enginekit import TYPE, Ended, Stack, Thing, alias, faults
+from tests.fixtures.tables import beside
 
-STORIES = yaml.safe_load(Path(__file__).with_name("stories.yaml").read_text())
+STORIES = beside(__file__, "stories.yaml")
 FLAGS = ("continue_on_error", "target_dependents")
 SELECTIONS = ("targets", "excludes", "replace")
 

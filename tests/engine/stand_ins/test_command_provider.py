@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
-import yaml
 
 from engine.answers import ProviderError
 from engine.stand_ins.command import inputs as command_inputs
@@ -14,6 +12,7 @@ from engine.stand_ins.command.ssh import LIMIT_BYTES, Output
 from engine.values import UNKNOWN, Secret, Unknown
 from lab.hosts import faults
 from tests.engine.stand_ins.plugin import Plugin, in_background, running, urn
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import eventually
 
 REMOTE = urn("command:remote:Command", "bootstrap")
@@ -41,7 +40,7 @@ def inputs(host) -> dict:
     return {**ALONE, "connection": connection, "create": "true"}
 
 
-REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text())["command"]
+REFUSED = beside(__file__, "refused.yaml")["command"]
 
 
 @pytest.mark.parametrize(("said", "token", "news", "connection"), REFUSED)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from engine.answers import ProviderError
 from engine.stand_ins.gcp.kinds import table
@@ -20,6 +19,7 @@ from engine.values import UNKNOWN
 from tests.engine.processkit import Engine
 from tests.engine.stand_ins.plugin import Plugin, State, running
 from tests.engine.warmkit import Warm
+from tests.fixtures.tables import beside
 
 ROOT = Path(__file__).resolve().parents[3]
 NETWORK = "urn:pulumi:s::p::gcp:compute/network:Network::net"
@@ -160,7 +160,7 @@ def _properties(kind: type) -> dict[str, str]:
     return found
 
 
-STORY = yaml.safe_load(Path(__file__).with_name("gcp.yaml").read_text())
+STORY = beside(__file__, "gcp.yaml")
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 
 import pytest
-import yaml
 
 from engine.answers import ProviderError
 from engine.stand_ins.calls import Call, Kind, Resource
@@ -23,6 +21,7 @@ from engine.stand_ins.kubernetes.replacement import Mutability
 from engine.stand_ins.kubernetes.resources import refreshed_inputs
 from engine.values import UNKNOWN, Secret
 from tests.engine.stand_ins.plugin import kubeconfig, urn
+from tests.fixtures.tables import beside
 
 
 def b64(text: str) -> str:
@@ -88,7 +87,7 @@ def test_a_name_is_made_up_once_and_then_kept() -> None:
     assert check(token, {"metadata": unknown}).inputs["metadata"] == unknown
 
 
-REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text())
+REFUSED = beside(__file__, "refused.yaml")
 
 
 @pytest.mark.parametrize(("said", "kind", "news"), REFUSED["kubernetes"])

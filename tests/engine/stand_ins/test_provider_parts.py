@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
 from google.protobuf import struct_pb2
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +12,9 @@ from engine.stand_ins.comparison import compare, without_ignored
 from engine.stand_ins.redaction import redact
 from engine.stand_ins.values import decode, mark_secrets
 from engine.values import REFERENCE, SIGNATURE, UNKNOWN, Secret, Unknown
+from tests.fixtures.tables import beside
 
-ROWS = yaml.safe_load(Path(__file__).parents[1].joinpath("rows.yaml").read_text())
+ROWS = beside(__file__, "../rows.yaml")
 STEPS = st.lists(st.text(min_size=1) | st.integers(0, 99), min_size=1, max_size=4).filter(
     lambda steps: isinstance(steps[0], str) and "*" not in steps
 )

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from engine.stand_ins.kubernetes.readiness import Surroundings, progress
 from engine.stand_ins.kubernetes.waiting import timeout_seconds, what_holds
+from tests.fixtures.tables import beside
 
 
 def obj(kind, spec=None, status=None, **metadata):
@@ -30,7 +28,7 @@ def made(row):
     return obj(row["kind"], row.get("spec"), row.get("status"), **row.get("metadata", {}))
 
 
-TABLE = yaml.safe_load(Path(__file__).with_name("readiness.yaml").read_text())
+TABLE = beside(__file__, "readiness.yaml")
 
 
 @pytest.mark.parametrize("row", TABLE["ready"], ids=lambda row: row["kind"])

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import gpuclusters.host as host_package
 import lab.hosts
@@ -20,12 +19,13 @@ from lab.hosts.hardware import tenant
 from lab.hosts.model import USER, HostsError
 from lab.hosts.usernetes.rootless import rootless_engine
 from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import eventually
 
 STORIES: dict[str, list[dict[str, Any]]] = {
     name: steps
     for file in ("answers.yaml", "gpus.yaml")
-    for name, steps in yaml.safe_load(Path(__file__).with_name(file).read_text()).items()
+    for name, steps in beside(__file__, file).items()
 }
 COMMANDS = {"run", "root"}
 EXPECTED = {"stdin", "exit", "prints", "says", "matches", "complains", "logs"}

@@ -8,16 +8,15 @@ keys [...] and refuses to connect to hosts whose host key has changed"; cloud-in
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.fabric.manager_config import VM_ADDRESS
 from gpuclusters.service_vm.model import STATE_FOLDER
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
+from tests.fixtures.tables import beside
 from tests.providers.test_service_vm_on_hosts import wanted, without_vm
 
 KEY = f"{STATE_FOLDER}/fabric-manager.client_key"
@@ -50,7 +49,7 @@ def vm(host: SimulatedHost) -> Iterator[SimulatedHost]:
 
 
 DENIED = "Permission denied (publickey).\n"
-ANSWERS = yaml.safe_load(Path(__file__).with_name("ssh.yaml").read_text())
+ANSWERS = beside(__file__, "ssh.yaml")
 
 
 def ssh(

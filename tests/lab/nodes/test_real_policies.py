@@ -10,12 +10,10 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import yaml
 
 from gpuclusters.tenancy import isolation, programs
 from gpuclusters.tenancy import proof as tenancy_proof
@@ -23,6 +21,7 @@ from lab import nodes
 from lab.nodes.network import token
 from tests.cilium import network as cilium
 from tests.cilium import programs as cilium_programs
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import eventually
 from tests.lab.nodes import beside_nodes, kernel_programs, this_machine
 from tests.lab.nodes.policy_world import (
@@ -47,9 +46,7 @@ from tests.lab.nodes.this_machine import Seen
 
 pytestmark = REAL_NODE
 
-REACH: dict[str, dict[str, list[str]]] = yaml.safe_load(
-    Path(__file__).with_name("policies.yaml").read_text()
-)
+REACH: dict[str, dict[str, list[str]]] = beside(__file__, "policies.yaml")
 
 
 @pytest.fixture(scope="module")

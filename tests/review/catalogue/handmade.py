@@ -6,12 +6,11 @@ They have the shape of `preview --json`; types and properties are those of our c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-import yaml
+from tests.fixtures.tables import beside
 
-MADE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+MADE = beside(__file__, "handmade.yaml")
 
 STACK = "prod"
 PROJECT = "gpu-clusters"

@@ -9,7 +9,6 @@ from typing import Any
 
 import asyncssh
 import pytest
-import yaml
 from rich.console import Console
 
 from gpuclusters.cli import diagnosis, doctor, doctor_stack
@@ -18,11 +17,12 @@ from gpuclusters.cli.diagnosis import Diagnosis, Level, failure, warning, well
 from gpuclusters.cli.project import Project
 from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.stack import StackConfig, check_stack_file
+from tests.fixtures.tables import beside
 from tests.unit.cli.conftest import ROOT, engine, made, stack_of
 
 KEY = asyncssh.generate_private_key("ssh-ed25519")
 PRIVATE = KEY.export_private_key().decode()
-CASES = yaml.safe_load(Path(__file__).with_name("doctor.yaml").read_text())
+CASES = beside(__file__, "doctor.yaml")
 
 
 def printed(found: list[Diagnosis]) -> list[str]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.cli import doctor
 from gpuclusters.cli.diagnosis import Diagnosis, Level
@@ -16,6 +14,7 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.stack import check_stack_file
 from gpuclusters.core.errors import AdapterError, UnreachableError
 from gpuclusters.core.ports import ObjectKind
+from tests.fixtures.tables import beside
 from tests.unit.cli.conftest import ROOT
 
 
@@ -73,7 +72,7 @@ def node(name: str, *, gpus: int = 8, ready: str = "True", labels: bool = True) 
 
 
 Told = Callable[..., list[Diagnosis]]
-NODES = yaml.safe_load(Path(__file__).with_name("doctor.yaml").read_text())["nodes"]
+NODES = beside(__file__, "doctor.yaml")["nodes"]
 BOTH = [node("hgx-01"), node("hgx-02")]
 
 

@@ -19,9 +19,10 @@ from gpuclusters.cli import init as interview
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.config.stack import ClusterType, StackConfig, check_stack_file
 from tests.docs.pages import blocks, typed
+from tests.fixtures.tables import beside
 from tests.unit.cli.conftest import ROOT, Cli, looping
 
-CASES = yaml.safe_load(Path(__file__).with_name("answers.yaml").read_text())
+CASES = beside(__file__, "answers.yaml")
 ANSWERS = CASES["answers"]
 KEYS = [asyncssh.generate_private_key("ssh-ed25519") for _ in range(2)]
 

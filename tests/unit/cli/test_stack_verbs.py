@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpuclusters.cli.project import Project
+from tests.fixtures.tables import beside
 from tests.unit.cli.conftest import ROOT, Cli
 
 ENGINE = """#!/bin/sh
 echo "$*" >>words
 case "$1" in stack) exit 1 ;; esac
 """
-CASES = yaml.safe_load(Path(__file__).with_name("stack_verbs.yaml").read_text())
+CASES = beside(__file__, "stack_verbs.yaml")
 Run = Callable[..., tuple[int, str, list[str]]]
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from rich.console import Console
 
 from gpuclusters.cli import verify
@@ -24,6 +23,7 @@ from gpuclusters.metrics.alerts import RULES_NAME
 from gpuclusters.proof.checks import Check, Level, Outcome
 from gpuclusters.proof.evidence import PROOF, About, Evidence
 from gpuclusters.tenancy.objects import NAMESPACE
+from tests.fixtures.tables import beside
 from tests.unit.config import documents
 from tests.unit.proof.proof_world import FakeCluster
 
@@ -87,7 +87,7 @@ def test_options_of_another_cluster_type_are_refused(
 
 
 PROOF_OF_ACME = {"tenant": "acme", "image": IMAGE}
-PROOFS = yaml.safe_load(Path(__file__).with_name("verify.yaml").read_text())
+PROOFS = beside(__file__, "verify.yaml")
 
 
 def caas(**changes: Any) -> CaasConfig:

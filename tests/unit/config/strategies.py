@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import yaml
 from hypothesis import strategies as st
 
 from tests.fixtures.made_up import host_key
+from tests.fixtures.tables import beside
 from tests.unit.config.documents import base, patched
 
-CHOICES = yaml.safe_load(Path(__file__).with_name("choices.yaml").read_text())
+CHOICES = beside(__file__, "choices.yaml")
 labels = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
 
 

@@ -20,6 +20,7 @@ from gpuclusters.config.loader import Loaded, chart_faults, load
 from gpuclusters.config.secrets import ConfigError
 from tests.fixtures.authority import Authority
 from tests.fixtures.made_up import host_key, own
+from tests.fixtures.tables import beside
 from tests.unit.config.documents import (
     accepted,
     base,
@@ -31,7 +32,7 @@ from tests.unit.config.documents import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
-GIVEN = yaml.safe_load(Path(__file__).with_name("given_by_stacks.yaml").read_text())
+GIVEN = beside(__file__, "given_by_stacks.yaml")
 KUBECONFIG, KEY = (GIVEN["secrets"][key] for key in ("kubeconfig", "controller-ssh-private-key"))
 MACHINE = {"port": 2222, "host-key": f"{host_key(3)} comment"}
 EXISTING = patched(own(on_existing("10.0.0.1")), {"caas": {"hosts": {"machines": {0: MACHINE}}}})

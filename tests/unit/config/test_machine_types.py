@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from gpuclusters.compat import gpu_products
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.gcp import machine_types
+from tests.fixtures.tables import beside
 from tests.unit.config.documents import google
 
-CASES = yaml.safe_load(Path(__file__).with_name("machine_types.yaml").read_text())
+CASES = beside(__file__, "machine_types.yaml")
 
 
 def test_products_and_zones_of_the_table_are_those_that_a_configuration_takes() -> None:

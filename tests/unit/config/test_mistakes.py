@@ -13,10 +13,11 @@ import yaml
 from gpuclusters.config.cluster import placeholders
 from gpuclusters.config.fault import lines
 from gpuclusters.config.stack import StackConfig, check_stack_file
+from tests.fixtures.tables import beside
 from tests.unit.config.documents import patched
 
 ROOT = Path(__file__).resolve().parents[3]
-MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text())
+MISTAKES = beside(__file__, "mistakes.yaml")
 MADE_UP = ("example.", "EXAMPLE", "0" * 40, "my-project")
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.config import fault
 from gpuclusters.config.stack import StackConfig, check_stack_file, read_stack_file
+from tests.fixtures.tables import beside
 from tests.unit.config.documents import lines
 
-CASES = yaml.safe_load(Path(__file__).with_name("stack_file.yaml").read_text())
+CASES = beside(__file__, "stack_file.yaml")
 CAAS = """\
 config:
   gpu-clusters:cluster-type: caas

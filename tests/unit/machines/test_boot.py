@@ -15,6 +15,7 @@ from gpuclusters.boot.model import Cpu, HostBootInputs, kernel_arguments
 from gpuclusters.core.finding import Finding
 from gpuclusters.host.model import sha256_of
 from tests.fixtures.made_up import CONNECTION
+from tests.fixtures.tables import beside
 
 PATH = model.MODPROBE_FILE
 TEXT = f"{model.MARK}\nblacklist nouveau\n"
@@ -86,9 +87,7 @@ def test_a_boot_is_taken_over_only_if_nothing_would_have_to_boot_anew() -> None:
 
 
 OTHERS = st.lists(
-    st.sampled_from(
-        yaml.safe_load((Path(__file__).parent / "kernel_command_line.yaml").read_text())
-    ),
+    st.sampled_from(beside(__file__, "kernel_command_line.yaml")),
     max_size=8,
     unique=True,
 ).map(" ".join)

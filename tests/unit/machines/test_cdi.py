@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -16,6 +15,7 @@ from gpuclusters.cdi import model
 from gpuclusters.host.model import PciFunction
 from tests.fixtures import go_programs
 from tests.fixtures.made_up import CONNECTION
+from tests.fixtures.tables import beside
 
 pytestmark = pytest.mark.timeout(go_programs.BUILD_SECONDS + 60)
 
@@ -55,7 +55,7 @@ def vfio(
     return PciFunction(address, True, group, driver, vfio_device=own)
 
 
-CASES = yaml.safe_load((Path(__file__).parent / "cdi.yaml").read_text())
+CASES = beside(__file__, "cdi.yaml")
 A, B = "0000:0f:00.0", "0000:10:00.0"
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,8 +18,9 @@ from gpuclusters.fabric.table import (
     plan_layout,
     table_of,
 )
+from tests.fixtures.tables import beside
 
-CASES = yaml.safe_load((Path(__file__).parent / "fabric_layouts.yaml").read_text())
+CASES = beside(__file__, "fabric_layouts.yaml")
 
 
 @pytest.mark.parametrize(("layout", "ids"), CASES["cut"])

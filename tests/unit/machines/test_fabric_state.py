@@ -5,11 +5,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -22,6 +20,7 @@ from gpuclusters.fabric.decide import active_ids
 from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.host.model import PciFunction
 from tests.fixtures.made_up import CONNECTION
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import Waiting
 
 H100 = TABLES[Baseboard.HGX_H100]
@@ -161,7 +160,7 @@ class Board(Waiting):
         return FabricBoard(spec, self, self, self, self, self if modules else None)
 
 
-STORIES = yaml.safe_load((Path(__file__).parent / "fabric_stories.yaml").read_text())
+STORIES = beside(__file__, "fabric_stories.yaml")
 
 
 def is_disjoint(ids: Iterable[int]) -> bool:
@@ -313,7 +312,7 @@ def test_a_board_with_a_past_becomes_what_is_declared_or_stays(story: dict[str, 
             assert all(map(re.search, of["warnings"], made.warnings)), made.warnings
 
 
-REFUSED = yaml.safe_load((Path(__file__).parent / "fabric_inputs.yaml").read_text())
+REFUSED = beside(__file__, "fabric_inputs.yaml")
 ON_BOTH = {
     **dict.fromkeys([-5, -8, -9, -14, -15, -22], Action.RETRY),
     **dict.fromkeys([-7, -13, -16, -23], Action.LOOK),

@@ -2,11 +2,9 @@
 
 Rows of tables are in gpu_driver_rules.yaml."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from gpuclusters.core import codes
@@ -15,9 +13,10 @@ from gpuclusters.driver import decide
 from gpuclusters.driver.model import Gpu, GpuDriverInputs, LiveDriver, packages
 from gpuclusters.host.model import sha256_of
 from tests.fixtures import made_up
+from tests.fixtures.tables import beside
 
 KERNEL = "6.8.0-60-generic"
-CASES = yaml.safe_load((Path(__file__).parent / "gpu_driver_rules.yaml").read_text())
+CASES = beside(__file__, "gpu_driver_rules.yaml")
 CONNECTION = {**made_up.CONNECTION, "host": "gpu-1"}
 
 

@@ -1,10 +1,8 @@
 """Files and CDI specs on a host: how they differ, and what is never overwritten."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.cdi import decide as cdi
 from gpuclusters.cdi.decide import LiveCdi
@@ -13,9 +11,10 @@ from gpuclusters.core.finding import Level
 from gpuclusters.host.capability import findings
 from gpuclusters.host.model import HostFileSpec, LiveFile, PciFunction, check_path, sha256_of
 from tests.fixtures.made_up import CONNECTION
+from tests.fixtures.tables import beside
 from tests.unit.machines import test_cdi
 
-CASES = yaml.safe_load((Path(__file__).parent / "host_files.yaml").read_text())
+CASES = beside(__file__, "host_files.yaml")
 PATH, CDI_PATH, GPU = "/etc/x.conf", "/etc/cdi/pgpu.json", "0000:0f:00.0"
 FOUND = {GPU: PciFunction(GPU, present=True, iommu_group="27", driver="vfio-pci")}
 

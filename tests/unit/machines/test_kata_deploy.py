@@ -2,18 +2,17 @@
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.boot.guest_profile import BootProfile, Guest
 from gpuclusters.core.model import merged
 from gpuclusters.kata import model as kata_model
 from gpuclusters.kata.model import DeploymentMode, Installation, Shim, ShimConfiguration
+from tests.fixtures.tables import beside
 
-CASES = yaml.safe_load((Path(__file__).parent / "kata_deploy.yaml").read_text())
+CASES = beside(__file__, "kata_deploy.yaml")
 PROFILE = BootProfile.of(Guest(gpus=8, memory_gib=256, huge_pages=True, kernel=(6, 17)))
 
 

@@ -3,11 +3,9 @@
 import dataclasses
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
@@ -29,8 +27,9 @@ from gpuclusters.preflight.model import (
     VfioBackend,
     expects_of,
 )
+from tests.fixtures.tables import beside
 
-WRITTEN = yaml.safe_load((Path(__file__).parent / "preflight.yaml").read_text())
+WRITTEN = beside(__file__, "preflight.yaml")
 PRESET: Preset = PRESETS[Platform.SUPERMICRO_HGX_H100]
 BOARD = Board(PRESET.gpus, PRESET.switches, PRESET.extra_functions)
 EXPECTS: Expects = expects_of(PRESET, BOARD, huge_pages_1g=(800, 800))

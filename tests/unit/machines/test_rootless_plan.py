@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Level
@@ -18,6 +17,7 @@ from gpuclusters.rootless import decide, files
 from gpuclusters.rootless.decide import next_range
 from gpuclusters.rootless.model import Engine, LiveRootless, RootlessHostInputs, parse_engine
 from tests.fixtures.made_up import CONNECTION
+from tests.fixtures.tables import beside
 
 INPUTS = RootlessHostInputs.model_validate(
     {
@@ -29,7 +29,7 @@ INPUTS = RootlessHostInputs.model_validate(
         "ports": [6443],
     }
 )
-CASES = yaml.safe_load((Path(__file__).parent / "rootless_plan.yaml").read_text())
+CASES = beside(__file__, "rootless_plan.yaml")
 
 
 def good(**changes: Any) -> LiveRootless:

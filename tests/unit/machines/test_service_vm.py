@@ -36,11 +36,12 @@ from lab.hosts.service_vm import libvirt
 from lab.tools.debian_packages import unpacked
 from tests.fixtures.debian import libraries
 from tests.fixtures.loopback import Answering, serving
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import Waiting
 
 PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
-CASES = yaml.safe_load((Path(__file__).parent / "service_vm.yaml").read_text())
+CASES = beside(__file__, "service_vm.yaml")
 PACKAGES = {
     "repository": "deb https://packages.example.com/apt ./",
     "key": "-----BEGIN PGP PUBLIC KEY BLOCK-----\nxx\n",

@@ -3,24 +3,23 @@
 Rows are in vfio.yaml."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.core.finding import Finding
 from gpuclusters.host.model import LiveFile, UnitState, sha256_of
 from gpuclusters.vfio import decide
 from gpuclusters.vfio.decide import LiveBinding
 from gpuclusters.vfio.model import FoundFunction, VfioBindingInputs, VfioFunction
+from tests.fixtures.tables import beside
 
 GPU, PCI_ID = "0000:0f:00.0", "10de:2330"
 FUNCTION = VfioFunction(address=GPU, pci_id=PCI_ID)
 INPUTS = VfioBindingInputs.model_construct(functions=(FUNCTION,))
 FILES = decide.wanted_files(INPUTS, "# Written by gpu-clusters\n", "# Written by gpu-clusters\n")
 RUNNING = UnitState("enabled", "active")
-CASES = yaml.safe_load((Path(__file__).parent / "vfio.yaml").read_text())
+CASES = beside(__file__, "vfio.yaml")
 
 
 def on_host(**changes: Any) -> FoundFunction:

@@ -1,16 +1,15 @@
 """Evidence says what was tried, and notices when it was altered."""
 
 import json
-from pathlib import Path
 
 import pytest
-import yaml
 
 from gpuclusters.proof import checks
 from gpuclusters.proof.checks import Check, Outcome
 from gpuclusters.proof.evidence import ISOLATION, PROOF, About, Evidence, faults, headline
+from tests.fixtures.tables import beside
 
-CASES = yaml.safe_load(Path(__file__).with_name("evidence.yaml").read_text())
+CASES = beside(__file__, "evidence.yaml")
 ABOUT = About(
     cluster="dev",
     stack="dev",

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.compat import rke2_matrix
 from gpuclusters.metrics import alerts, counters, monitoring_stack
@@ -15,10 +14,11 @@ from gpuclusters.metrics.monitoring_stack import Monitoring
 from gpuclusters.metrics.selection import PROMETHEUS_RULE, SERVICE_MONITOR, why_not
 from tests.fixtures import grafana
 from tests.fixtures.promql import PromqlError, parse
+from tests.fixtures.tables import beside
 
 PAGE = Path(__file__).parents[3] / "docs" / "rke2-metrics.md"
 FILES = sorted(grafana.DASHBOARDS.glob("rke2-*.json"))
-EXPORTED = yaml.safe_load(Path(__file__).with_name("exported.yaml").read_text())
+EXPORTED = beside(__file__, "exported.yaml")
 # The exporter from here on calls 23 fields otherwise, counts 11 in other units and renames the driver's
 # label. No operator of the table brings it; alerts and dashboards have to follow before one does.
 RENAMED = (4, 9)
@@ -159,7 +159,7 @@ def test_each_alert_has_its_place_in_the_page() -> None:
 
 
 NAMESPACES = {"monitoring": {"team": "infra"}, "gpu-operator": {"team": "gpu"}}
-SELECTIONS = yaml.safe_load(Path(__file__).with_name("selection.yaml").read_text())
+SELECTIONS = beside(__file__, "selection.yaml")
 
 
 def prometheus(**spec: Any) -> dict[str, Any]:

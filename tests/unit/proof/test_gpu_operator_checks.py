@@ -4,12 +4,10 @@ import base64
 import gzip
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-import yaml
 
 from gpuclusters.core.ports import ClusterObjects, ObjectKind
 from gpuclusters.gpu_operator import objects
@@ -20,9 +18,10 @@ from gpuclusters.gpu_operator.preflight import (
     findings,
     tolerations,
 )
+from tests.fixtures.tables import beside
 
-CASES = yaml.safe_load(Path(__file__).with_name("operator.yaml").read_text())
-OTHERS = yaml.safe_load(Path(__file__).with_name("upgrades.yaml").read_text())
+CASES = beside(__file__, "operator.yaml")
+OTHERS = beside(__file__, "upgrades.yaml")
 GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 

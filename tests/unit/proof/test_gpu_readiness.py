@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import yaml
 
 from gpuclusters.core.errors import UnreachableError
 from gpuclusters.core.finding import Refused
@@ -15,10 +13,11 @@ from gpuclusters.gpu_operator.objects import CLUSTER_POLICY, EVENT
 from gpuclusters.gpu_operator.pods import blocked
 from gpuclusters.gpu_operator.readiness import ReadinessInputs, Snapshot, missing, unseen, wait
 from gpuclusters.tenancy.objects import NODE, POD
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import Waiting
 
 EXPECTED = {"gpu-01": {"nvidia.com/gpu": 8}}
-CASES = yaml.safe_load(Path(__file__).with_name("readiness.yaml").read_text())
+CASES = beside(__file__, "readiness.yaml")
 
 
 def policy(reason: str = "Reconciled", *, ready: bool = True, message: str = "") -> dict[str, Any]:

@@ -2,11 +2,9 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from gpuclusters.compat import known_errors
@@ -16,6 +14,7 @@ from gpuclusters.proof import checks as proof
 from gpuclusters.proof import hosts, ladder_run, nodes
 from gpuclusters.proof.checks import Check, CheckLevel, Outcome, ProofResult
 from gpuclusters.proof.nodes import PluginGateInputs
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import Waiting
 from tests.unit.proof.ladder_world import (
     TEXTS,
@@ -27,9 +26,7 @@ from tests.unit.proof.ladder_world import (
     trained,
 )
 
-FAULTS: dict[str, list[dict[str, Any]]] = yaml.safe_load(
-    Path(__file__).with_name("ladder.yaml").read_text()
-)
+FAULTS: dict[str, list[dict[str, Any]]] = beside(__file__, "ladder.yaml")
 NO_NVML = "E1 1 factory.go:112] Incompatible strategy detected auto\nE1 1 main.go:173] error starting plugins"
 CRASHES = {"ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.proof import logs
 from gpuclusters.proof.checks import Check, Outcome, proven
 from gpuclusters.proof.model import ProofNode
+from tests.fixtures.tables import beside
 from tests.unit.proof.proof_world import A100, HEAD, ROW, TAIL, diag, line, product
 
 PROGRAM = Path(__file__).parents[3] / "gpuclusters/proof/scripts" / "matmul.py"
-CASES = yaml.safe_load(Path(__file__).with_name("proof_logs.yaml").read_text())
+CASES = beside(__file__, "proof_logs.yaml")
 
 
 def node(**changes: Any) -> ProofNode:

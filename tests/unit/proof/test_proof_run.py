@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from gpuclusters.compat import gpu_products
@@ -16,6 +14,7 @@ from gpuclusters.proof import run as proof_run
 from gpuclusters.proof.checks import Outcome, ProofResult, proven
 from gpuclusters.proof.model import ProofInputs, cuda_of_driver
 from gpuclusters.proof.resource import ProofRunProvider
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import Waiting
 from tests.unit.proof.proof_world import (
     A100,
@@ -29,7 +28,7 @@ from tests.unit.proof.proof_world import (
     product,
 )
 
-CASES = yaml.safe_load(Path(__file__).with_name("proof_run.yaml").read_text())
+CASES = beside(__file__, "proof_run.yaml")
 
 
 def inputs(level: str = "L4", **changes: Any) -> ProofInputs:

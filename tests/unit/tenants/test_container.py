@@ -2,11 +2,9 @@
 
 import copy
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -15,6 +13,7 @@ from gpuclusters.container_api import container
 from gpuclusters.container_api.container import State
 from gpuclusters.container_api.request import ContainerRequest
 from gpuclusters.tenancy.isolation import TENANT_LABEL
+from tests.fixtures.tables import beside
 
 GPU = "nvidia.com/pgpu"
 IMAGE = "registry.example.com/research/train:1.4"
@@ -27,7 +26,7 @@ PLACE = {
 }
 
 
-CASES = yaml.safe_load(Path(__file__).with_name("containers.yaml").read_text())
+CASES = beside(__file__, "containers.yaml")
 
 
 def request(**fields: Any) -> ContainerRequest:

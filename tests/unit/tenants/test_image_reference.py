@@ -1,15 +1,14 @@
 """Which images a tenant may have pulled."""
 
 import re
-from pathlib import Path
 
 import pytest
-import yaml
 
 from gpuclusters.container_api import image
 from tests.fixtures import image_cases as cases
+from tests.fixtures.tables import beside
 
-CASES = yaml.safe_load(Path(__file__).with_name("image_references.yaml").read_text())
+CASES = beside(__file__, "image_references.yaml")
 
 
 @pytest.mark.parametrize(("written", "meant"), CASES["meant"].items())

@@ -2,18 +2,17 @@
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.lease import decide as lease_decisions
 from gpuclusters.lease.board import Board, ClearMemory, Reset
 from gpuclusters.lease.model import EDGES, Phase, RecyclePolicy
+from tests.fixtures.tables import beside
 from tests.unit.tenants.lease_world import BrokenError, Explored, Mishaps, Setting, explore
 
-WRITTEN = yaml.safe_load(Path(__file__).with_name("lease_worlds.yaml").read_text())
+WRITTEN = beside(__file__, "lease_worlds.yaml")
 WORLDS: dict[str, dict[str, Any]] = WRITTEN["worlds"]
 
 

@@ -2,11 +2,9 @@
 
 import random
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,8 +29,9 @@ from gpuclusters.lease.placement import (
     place,
     schedule,
 )
+from tests.fixtures.tables import beside
 
-CASES = yaml.safe_load(Path(__file__).with_name("placement.yaml").read_text())
+CASES = beside(__file__, "placement.yaml")
 some = settings(max_examples=40, deadline=None)
 H100 = TABLES[Baseboard.HGX_H100]
 ALL = frozenset(range(1, 9))

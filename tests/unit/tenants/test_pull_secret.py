@@ -2,15 +2,14 @@
 
 import base64
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.tenancy.model import docker_config
+from tests.fixtures.tables import beside
 
-CASES = yaml.safe_load(Path(__file__).with_name("pull_secrets.yaml").read_text())
+CASES = beside(__file__, "pull_secrets.yaml")
 
 
 def test_a_tenant_gets_its_own_credentials_and_no_others() -> None:

@@ -1,11 +1,9 @@
 """When a tenant's isolation counts as enforced, and what is said when it is not."""
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
@@ -19,6 +17,7 @@ from gpuclusters.tenancy.cluster import (
     remove_tenancy,
 )
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object
+from tests.fixtures.tables import beside
 from tests.unit.tenants.tenant_cluster import Cluster, lease, put
 
 HARD = {"requests.nvidia.com/pgpu": "4", "pods": "10"}
@@ -52,7 +51,7 @@ def ready(generation: int) -> dict[str, Any]:
     return {"observedGeneration": generation, "conditions": [condition("True", generation)]}
 
 
-KNOWN = yaml.safe_load(Path(__file__).with_name("sound_tenancy.yaml").read_text())
+KNOWN = beside(__file__, "sound_tenancy.yaml")
 SOUND: list[tuple[str, dict[str, Any]]] = [(plural, body) for plural, body in KNOWN["objects"]]
 
 
