@@ -106,12 +106,23 @@ def _command_line(process: psutil.Process) -> list[str]:
         return []
 
 
+def _stopped(engine: psutil.Process) -> list[psutil.Process]:
+    """All that runs beneath it, halted: none begins another, which would live on."""
+    found: list[psutil.Process] = []
+    while new := [one for one in engine.children(recursive=True) if one not in found]:
+        for one in new:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.suspend()
+        found += new
+    return found
+
+
 def _end(process: subprocess.Popen[str], kill: Kill, lines: Iterator[str]) -> None:
     command = psutil.Process(process.pid)
     engine = next(
         one for one in (command, *command.children()) if {ENGINE, "up"} <= set(_command_line(one))
     )
-    beneath = engine.children(recursive=True)
+    beneath = _stopped(engine) if kill.what == "everything" else engine.children(recursive=True)
     ours = [one for one in beneath if "gpuclusters.providers.server" in _command_line(one)]
     if kill.what == "ctrl-c":
         for one in {engine, command}:
