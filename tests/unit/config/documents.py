@@ -9,12 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gpuclusters.config.fault import render_path
 from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.core.finding import Finding
 from tests.fixtures.made_up import host_key
+from tests.fixtures.tables import beside
 
 CASES = Path(__file__).with_name("cases")
 FILE = Path("Pulumi.absent.yaml")
@@ -27,9 +26,7 @@ def lines(found: Iterable[Finding]) -> list[str]:
 
 @cache
 def _read(path: Path) -> Any:
-    return yaml.load(
-        path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    )
+    return beside(str(path), path.name)
 
 
 def _of(kind: ClusterType, name: str) -> dict[str, Any]:
