@@ -22,13 +22,11 @@ from tests.providers.provider_process import (
 
 __all__ = ["project", "shell", "warm"]
 
+TABLES: Properties = beside(__file__, "gcp_machine.yaml")
+MACHINE: Properties = TABLES["machine"]
 A, B, C = "us-central1-a", "us-central1-b", "us-central1-c"
-STOCK = (
-    "ZONE_RESOURCE_POOL_EXHAUSTED",
-    "The zone does not have enough resources available to fulfill the request. Try a different zone.",
-)
-MACHINE: Properties = beside(__file__, "gcp_machine.yaml")
 NAME, OURS = MACHINE["name"], {"gpu-clusters-owner": MACHINE["owner"]}
+STOCK = TABLES["refused"]["no stock"]["answer"]
 
 
 @pytest.fixture(scope="module")
@@ -80,47 +78,18 @@ def test_a_machine_is_made_in_the_preferred_zone_stays_and_goes(
     machine.delete()  # gone already is done
 
 
-@pytest.mark.parametrize(
-    ("refused", "denied", "said"),
-    [
-        (("INVALID_USAGE", "Invalid value"), "", "another zone would say the same"),
-        (("INVALID", f"Invalid metadata: {MACHINE['user_data']}"), "", "Invalid metadata"),
-        (None, "Required 'compute.instances.list' permission", "give the account the role Compute Admin"),
-    ],
-    ids=["the machine", "its secrets", "the account"],
-)  # fmt: skip
-def test_what_another_zone_would_refuse_too_is_said_at_once_and_without_the_host_key(
-    cloud: Cloud, machine: Resource, refused: tuple[str, str] | None, denied: str, said: str
+@pytest.mark.parametrize("row", TABLES["refused"].values(), ids=TABLES["refused"])
+def test_what_google_refuses_is_said_with_the_way_out_and_without_the_host_key(
+    cloud: Cloud, machine: Resource, row: Properties
 ) -> None:
-    cloud.denied = denied
-    if refused:
-        cloud.refuses[A] = refused
-    text = machine.refused("create", said)
-    assert cloud.inserts() == ([A] if refused else [])
+    cloud.denied = row.get("denied", "")
+    cloud.refuses |= {zone: row["answer"] for zone in row["asked"]}
+    text = machine.refused("create", *row["said"])
+    assert cloud.inserts() == row["asked"], "a zone that would say the same is not asked"
     assert "very-secret-host-key" not in text + machine.process.stderr.read_text()
-
-
-@pytest.mark.parametrize(
-    ("code", "message", "remedy"),
-    [
-        (*STOCK, "machines that were made stay, and only this one is tried again"),
-        ("QUOTA_EXCEEDED", "Quota 'NVIDIA_V100_GPUS' exceeded. Limit: 0.0", "ask for more quota"),
-        (
-            "RESOURCE_NOT_FOUND",
-            "The resource 'projects/p/zones/z/acceleratorTypes/nvidia-tesla-v100' was not found",
-            "add zones of the region that have it",
-        ),
-    ],
-)
-def test_when_no_zone_has_room_each_says_why(
-    cloud: Cloud, machine: Resource, code: str, message: str, remedy: str
-) -> None:
-    cloud.refuses |= {A: (code, message), B: (code, message)}
-    text = machine.refused("create", f"{A}: {message}; {B}: {message}", remedy)
-    assert text.startswith("machine lab-gpu-1 in project p: no zone made it (")
     assert "Traceback" not in text
     assert not cloud.instances
-    cloud.refuses.clear()
+    cloud.reset()
     assert machine.create()["zone"] == A
 
 
@@ -131,43 +100,27 @@ def test_a_step_that_was_interrupted_finds_what_it_made(cloud: Cloud, machine: R
     assert cloud.inserts() == [A]
 
 
-@pytest.mark.parametrize(
-    ("zones", "labels", "said"),
-    [
-        ([C], {"gpu-clusters-owner": "other"}, f"a machine of that name in {C}, and it belongs to"),
-        ([C], {}, f"in {C}, and it has no label gpu-clusters-owner"),
-        ([A, B], OURS, f"two machines of that name, in {A} and in {B}"),
-    ],
-    ids=["of somebody else", "of nobody", "twice"],
-)
+@pytest.mark.parametrize("row", TABLES["left alone"].values(), ids=TABLES["left alone"])
 def test_a_machine_that_may_be_another_is_left_alone(
-    cloud: Cloud, machine: Resource, zones: list[str], labels: dict[str, str], said: str
+    cloud: Cloud, machine: Resource, row: Properties
 ) -> None:
-    for zone in zones:
-        cloud.add(zone, {"name": NAME, "labels": labels})
-    machine.refused("create", said)
+    for zone in row["zones"]:
+        cloud.add(zone, {"name": NAME, "labels": row["labels"]})
+    machine.refused("create", row["said"])
     assert not cloud.inserts()
-    if zones == [C]:
+    if row["zones"] == [C]:
         machine.made = Made("p/lab-gpu-1", machine.wanted)
         machine.delete()
         assert (C, NAME) in cloud.instances
 
 
-@pytest.mark.parametrize(
-    ("change", "replaced"),
-    [
-        ({"machine_type": "n1-standard-4"}, "machine_type"),
-        ({"accelerator": {"type": "nvidia-tesla-v100", "count": 2}}, "accelerator"),
-        ({"disk": {"image": "projects/u/global/images/newer", "size_gib": 256}}, "disk"),
-        ({"provisioning": "spot"}, "provisioning"),
-    ],
-)
+@pytest.mark.parametrize("change", TABLES["replacements"], ids=lambda change: [*change][0])
 def test_what_makes_another_machine_of_it_is_a_replacement(
-    machine: Resource, change: Properties, replaced: str
+    machine: Resource, change: Properties
 ) -> None:
     machine.made.outputs = machine.wanted
     difference = machine.diff(**change)
-    assert (difference.replaces, difference.delete_before_replace) == ([replaced], True)
+    assert (difference.replaces, difference.delete_before_replace) == ([*change], True)
 
 
 def test_labels_tags_and_protection_change_in_place_and_a_refresh_sees_what_changed(
@@ -207,15 +160,7 @@ def test_a_spot_machine_that_was_taken_back_is_started_again(
     assert cloud.inserts() == [A]
 
 
-@pytest.mark.parametrize(
-    ("news", "property_", "reason"),
-    [
-        ({"zones": ["us-central1"]}, "zones[0]", "write a zone like us-central1-a"),
-        ({"zones": []}, "zones", "at least 1 item"),
-        ({"name": "Lab"}, "name", "write at most 63 lower-case letters"),
-        ({"accelerator": {"type": "v100", "count": 1}}, "accelerator.type", "like nvidia-tesla-v100"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("news", "property_", "reason"), TABLES["wrong"])
 def test_wrong_inputs_are_refused_in_a_preview(
     cloud: Cloud, process: ProviderProcess, news: Properties, property_: str, reason: str
 ) -> None:
@@ -224,22 +169,14 @@ def test_wrong_inputs_are_refused_in_a_preview(
     assert not cloud.calls
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, ("TERMINATE", True, "STANDARD")),
-        ({"accelerator": None, "gpus": 0}, ("MIGRATE", True, "STANDARD")),
-        ({"provisioning": "spot"}, ("TERMINATE", False, "SPOT")),
-        ({"machine_type": "a2-highgpu-1g", "accelerator": None}, ("TERMINATE", True, "STANDARD")),
-    ],
-)
+@pytest.mark.parametrize(("changes", "expected"), TABLES["scheduling"])
 def test_a_machine_with_gpus_is_never_moved_while_it_runs(
-    changes: Properties, expected: tuple[str, bool, str]
+    changes: Properties, expected: list[Any]
 ) -> None:
     inputs = GcpMachineInputs.model_validate(MACHINE | changes)
     sent = body(inputs, A)
     rules = sent["scheduling"]
-    found = (rules["onHostMaintenance"], rules["automaticRestart"], rules["provisioningModel"])
+    found = [rules["onHostMaintenance"], rules["automaticRestart"], rules["provisioningModel"]]
     assert found == expected
     assert rules["preemptible"] is (expected[2] == "SPOT")
     assert sent["shieldedInstanceConfig"]["enableSecureBoot"] is (inputs.gpus == 0)
@@ -281,11 +218,12 @@ def test_a_host_key_is_made_once(process: ProviderProcess) -> None:
     assert key.look().outputs == made
 
 
-def test_credentials_in_the_configuration_are_refused(cloud: Cloud, tmp_path: Any) -> None:
+def test_credentials_in_the_configuration_are_refused(cloud: Cloud, machine: Resource) -> None:
     google = {"endpoint": cloud.url, "refused": ["gcp:credentials"]}
-    with provider_process(tmp_path / "err", {}) as process:
-        made = process.of(GcpMachineProvider, MACHINE | {"google": google})
-        made.refused("create", "has gcp:credentials, which reach Pulumi's provider and")
+    machine.refused(
+        "create", "has gcp:credentials, which reach Pulumi's provider and", google=google
+    )
+    assert not cloud.calls
 
 
 PROGRAM = """
@@ -307,17 +245,16 @@ def test_machines_that_exist_stay_while_others_are_made_elsewhere(
     (project.folder / "__main__.py").write_text(PROGRAM)
     project.ok("config", "set", "gcp:computeCustomEndpoint", cloud.url)
 
-    def up(names: list[str], zones: list[str], *options: str) -> Done:
-        wanted = json.dumps([MACHINE | {"zones": zones}, names])
+    def up(*names: str) -> Done:
+        wanted = json.dumps([MACHINE | {"zones": [A, B]}, names])
         (project.folder / "wanted.json").write_text(wanted)
-        return project("up", "--yes", "--skip-preview", *options)
+        return project("up", "--yes", "--skip-preview")
 
-    assert up(["gpu-1"], [A, B]).code == 0
+    assert up("gpu-1").code == 0
     cloud.refuses[A] = STOCK
-    assert up(["gpu-1", "gpu-2"], [A, B]).code == 0
+    assert up("gpu-1", "gpu-2").code == 0
     assert set(cloud.instances) == {(A, "gpu-1"), (B, "gpu-2")}
-    assert up(["gpu-1", "gpu-2"], [A, B], "--expect-no-changes").code == 0
-    assert up(["gpu-2"], [B]).code == 0
+    assert up("gpu-2").code == 0
     assert set(cloud.instances) == {(B, "gpu-2")}
     assert cloud.inserts() == [A, A, B]
     (kept,) = project.state.rglob("stacks/**/dev.json")
