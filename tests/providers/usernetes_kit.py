@@ -16,25 +16,13 @@ GEN3 = "gen3-v20260902.0"
 ACCOUNT = "operator"
 OVERLAY = Path(__file__).resolve().parents[2] / "gpuclusters/usernetes/overlay"
 GPUS = 4
-_ROOT = """set -e
-printf 'deb https://%s /\\n' download.docker.com/linux/ubuntu nvidia.github.io/libnvidia-container \\
-    >/etc/apt/sources.list.d/test.list
-mkdir -p /etc/cdi
-apt-get update
-apt-get install -y docker-ce docker-ce-cli docker-ce-rootless-extras uidmap slirp4netns \\
-    dbus-user-session make nvidia-container-toolkit
-systemctl disable --now docker.service
-usermod --add-subuids 100000-165535 --add-subgids 100000-165535 operator
-loginctl enable-linger operator
-nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
-"""
-_ACCOUNT = "XDG_RUNTIME_DIR=/run/user/1000 dockerd-rootless-setuptool.sh install"
 
 
 def prepare(host: SimulatedHost) -> None:
-    """What the preparation of hosts leaves, in the fewest steps; it has tests of its own."""
-    host.path("/etc/apt/sources.list.d").mkdir(parents=True, exist_ok=True)
-    for done in (host.run("sudo -n sh", stdin=_ROOT), host.run(_ACCOUNT)):
+    """As the preparation of hosts leaves it."""
+    script = Path(__file__).with_name("prepared_usernetes.sh").read_text()
+    daemon = "XDG_RUNTIME_DIR=/run/user/1000 dockerd-rootless-setuptool.sh install"
+    for done in (host.run("sudo -n sh", stdin=script), host.run(daemon)):
         assert done.returncode == 0, done.stderr
 
 
