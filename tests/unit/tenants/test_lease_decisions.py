@@ -1,6 +1,7 @@
 """What is decided about leases of a host whose node is lost, has booted, or gave a GPU to another pod."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,11 +21,12 @@ from gpuclusters.lease.board import (
     Withhold,
 )
 from gpuclusters.lease.decide import decide
-from gpuclusters.lease.holding import PATIENCE_SECONDS
 from gpuclusters.lease.model import HELD, WAITING_FOR_NODE, Holder, Phase
 from gpuclusters.lease.plan import STANDS_STILL
+from tests.fixtures.tables import beside
 from tests.unit.tenants.lease_world import Setting
 
+LOST = beside(__file__, "lost_nodes.yaml")
 ORDERS = Setting({0: (1, 2)}, (2,)).orders()
 MESSAGE = "h is NotReady since 2026-11-22T15:04:05Z"
 LATE = 1e6
@@ -101,78 +103,29 @@ def test_a_machine_that_answers_though_its_node_is_lost_goes_on_with_its_gpus() 
     assert any(isinstance(effect, ReadBoard) for effect in decide(after, LATE).effects)
 
 
-@pytest.mark.parametrize("phase", [Phase.ACTIVATING, Phase.LEASED])
-def test_a_pod_that_was_not_let_go_yet_waits_elsewhere_after_a_while(phase: Phase) -> None:
-    lost = board(phase, phase, deadline=120.0 if phase is Phase.ACTIVATING else None)
-    early = decide(lost, PATIENCE_SECONDS - 1)
-    assert early.changes == ()
-    assert early.wake == PATIENCE_SECONDS
-    given_up = carried_out(lost, PATIENCE_SECONDS)
-    for lease in given_up.leases.values():
-        assert lease.phase is Phase.RESETTING, "nobody need be asked: no tenant was on it"
-        assert lease.holder is None
-        assert lease.shown == frozenset()
-        assert (lease.reason, lease.deadline) == (WAITING_FOR_NODE, None)
-    assert not any(isinstance(x, DeletePod) for x in decide(given_up, PATIENCE_SECONDS).effects)
-
-
-def test_an_activation_whose_time_ends_while_the_node_is_lost_closes_no_gpu() -> None:
-    lost = board(Phase.ACTIVATING, Phase.ACTIVATING, since=119.0)
-    assert decide(lost, 119.5).changes == ()
-    assert {x.phase for x in carried_out(lost, 120.0).leases.values()} == {Phase.RESETTING}
-    there = replace(lost, away=None)
-    assert {x.phase for x in carried_out(there, 120.0).leases.values()} == {Phase.QUARANTINED}
-
-
-def test_while_it_is_not_known_where_the_pod_is_an_activation_waits() -> None:
-    lost = replace(board(Phase.ACTIVATING, Phase.ACTIVATING), pods={})
-    assert decide(lost, LATE).changes == ()
-
-
-def test_what_is_only_reserved_is_free_again_at_once() -> None:
-    lost = board(Phase.RESERVED, Phase.RESERVED, deadline=60.0)
-    changes = decide(lost, 0.0).changes
-    assert [change.after.phase for change in changes] == [Phase.FREE] * 2
-    assert "its node is lost" in changes[0].why
-
-
-def test_a_node_that_is_not_ready_for_seconds_costs_nothing() -> None:
-    before = replace(board(Phase.ACTIVATING, Phase.ACTIVATING), away=None)
-    during = before.with_away(NodeLost(10.0, MESSAGE))
-    assert decide(during, 15.0).changes == ()
-    after = during.with_away(None)
-    assert after.leases == before.leases
-    assert decide(after, 15.0).changes == ()
-
-
-def test_no_pod_is_let_go_to_a_node_that_is_lost() -> None:
-    lost = board(Phase.LEASED, Phase.LEASED, deadline=None)
-    plan = decide(lost, 0.0)
-    assert (plan.changes, plan.effects) == ((), ())
-    there = carried_out(replace(lost, away=None), 0.0)
-    assert any(isinstance(effect, AdmitPod) for effect in decide(there, 0.0).effects)
-
-
-@pytest.mark.parametrize("state", [PodState.GOING, PodState.WAITING])
-def test_gpus_of_a_pod_that_was_let_go_stay_its_own(state: PodState) -> None:
-    lost = board(
-        Phase.LEASED, Phase.LEASED, state=state, admitted=True, allocated=True, deadline=None
+@pytest.mark.parametrize("case", LOST.values(), ids=LOST)
+def test_what_becomes_of_gpus_of_a_node_that_is_lost(case: dict[str, Any]) -> None:
+    phase, keys = Phase(case["phase"]), ("admitted", "allocated", "deadline", "since", "there")
+    now = LATE if case["at"] == "late" else case["at"]
+    pod = case.get("pod", "WAITING")
+    before = board(
+        phase, phase, state=PodState[pod or "WAITING"], **{k: case[k] for k in keys if k in case}
     )
-    assert decide(lost, LATE).changes == ()
-
-
-@pytest.mark.parametrize("allocated", [True, False])
-def test_gpus_of_a_pod_that_is_gone_from_the_api_are_not_reset_before_anybody_looked(
-    allocated: bool,
-) -> None:
-    lost = board(
-        Phase.LEASED, Phase.LEASED, state=PodState.GONE, admitted=True, allocated=allocated,
-        deadline=None,
-    )  # fmt: skip
-    waiting = carried_out(lost, LATE)
-    for lease in waiting.leases.values():
-        assert (lease.phase, lease.reason) == (Phase.RELEASING, WAITING_FOR_NODE)
-        assert lease.holder is not None
+    before = before if pod else replace(before, pods={})
+    plan = decide(before, now)
+    assert plan.wake == case.get("wake", plan.wake)
+    assert case.get("why", "") in "".join(change.why for change in plan.changes)
+    after = carried_out(before, now)
+    if "become" not in case:
+        assert after is before
+    for lease in after.leases.values():
+        assert lease.phase == case.get("become", phase)
+        assert (lease.holder is not None) is (lease.phase in HELD)
+        assert lease.shown == frozenset()
+        if because := case.get("because"):
+            assert (lease.reason, lease.deadline) == (because, None)
+    asked = [x for x in decide(after, now).effects if isinstance(x, AdmitPod | DeletePod)]
+    assert [type(effect).__name__ for effect in asked] == case.get("asks", [])
 
 
 def test_free_gpus_are_offered_again_only_when_the_machine_has_answered() -> None:

@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 from gpuclusters.fabric.table import TABLES, Baseboard, Partition, PartitionTable, plan_layout
 from gpuclusters.lease import placement as fair_share
 from gpuclusters.lease.placement import (
-    NOT_READY,
-    PATIENCE_SECONDS,
-    UNREACHABLE,
     BoardView,
     Cost,
     Outage,
@@ -38,7 +35,7 @@ ALL = frozenset(range(1, 9))
 LAYOUTS = ([8], [4, 4], [4, 2, 2], [2, 2, 2, 2], [4, 2, 1, 1], [1] * 8)
 
 
-def board(host: str = "hgx-01", *, free: set[int] | frozenset[int] = ALL) -> BoardView:
+def board(host: str, *, free: set[int] | frozenset[int] = ALL) -> BoardView:
     return BoardView(host, H100.partitions, frozenset(free))
 
 
@@ -150,8 +147,6 @@ def test_states_add_up_to_what_is_on_offer(views: list[BoardView]) -> None:
     free = {size: n for (size, state), n in counts.items() if state is PartitionState.FREE}
     assert +Counter(free) == free_by_size(views)
 
-
-LATE = PATIENCE_SECONDS + 1
 
 waiting_lists = st.lists(
     st.builds(
@@ -266,59 +261,18 @@ def test_nothing_is_kept_before_patience_is_at_its_end(
         assert list(granted(found)) == turns
 
 
-def test_a_small_request_overtakes_a_large_one_that_does_not_fit_yet() -> None:
-    waiting = [ask("big", "a", 8, since=0), ask("small", "b", 1, since=1)]
-    found = schedule(waiting, {}, [board(free=ALL - {1})], now=10.0)
-    assert granted(found) == {"small": ("hgx-01", 9)}
-    assert found.reserved is None
-
-
-def test_after_its_patience_the_board_nearest_to_free_is_kept_for_a_large_request() -> None:
-    waiting = [ask("big", "a", 8, since=0), ask("small", "b", 1, since=1)]
-    boards = [board("hgx-01", free={1, 2}), board("hgx-02", free=ALL - {8})]
-    found = schedule(waiting, {}, boards, now=LATE)
-    assert kept(found) == ("big", "hgx-02", 0)
-    assert granted(found) == {"small": ("hgx-01", 7)}, "elsewhere small ones go on"
-    alone = schedule(waiting, {}, boards[1:], now=LATE)
-    assert granted(alone) == {}, "seven GPUs wait for the eighth"
-
-
-def test_a_board_with_a_gpu_in_quarantine_is_never_kept_for_what_needs_that_gpu() -> None:
-    hurt = BoardView("hgx-01", H100.partitions, ALL - {8}, lost=frozenset({8}))
-    busy = board("hgx-02", free={1})
-    big = [ask("big", "a", 8)]
-    assert kept(schedule(big, {}, [hurt, busy], now=LATE)) == ("big", "hgx-02", 0)
-    assert kept(schedule(big, {}, [hurt], now=LATE)) is None
-
-
-def test_a_flood_of_large_requests_keeps_one_board_only() -> None:
-    flood = [ask(f"big{n}", "abcde"[n], 8, since=n) for n in range(5)]
-    boards = [board(f"hgx-{n:02}", free=ALL - {1}) for n in range(3)]
-    found = schedule([*flood, ask("small", "z", since=9)], {"z": 3}, boards, now=LATE + 9)
-    assert kept(found) == ("big0", "hgx-00", 0)
-    assert granted(found) == {"small": ("hgx-01", 9)}
-
-
-def test_age_counts_only_for_tenants_below_an_equal_share() -> None:
-    waiting = [ask("rich", "a", 8, since=0), ask("poor", "b", 8, since=5)]
-    boards = [board("hgx-01", free=ALL - {1}), board("hgx-02", free=set())]
-    found = schedule(waiting, {"a": 8, "b": 1}, boards, now=LATE + 5)
-    assert kept(found) == ("poor", "hgx-01", 0), "16 GPUs, two tenants: eight each"
-    assert kept(schedule(waiting[:1], {"a": 8, "b": 1}, boards, now=LATE)) is None
-
-
-def test_an_old_request_that_fits_comes_before_the_turns_of_the_others() -> None:
-    waiting = [ask("old", "a", 1, since=0), ask("new", "b", 1, since=LATE)]
-    boards = [board(free={1}), board("hgx-02", free=set())]
-    assert granted(schedule(waiting, {"a": 2}, boards, now=LATE)) == {"old": ("hgx-01", 7)}
-    young = schedule(waiting, {"a": 2}, boards, now=10.0)
-    assert granted(young) == {"new": ("hgx-01", 7)}
-
-
-def test_a_blocked_request_does_not_count_against_its_tenant() -> None:
-    waiting = [ask("big", "a", 8, since=0), ask("a1", "a", since=1), ask("b1", "b", since=2)]
-    found = schedule(waiting, {}, [board(free={1})], now=5.0)
-    assert granted(found) == {"a1": ("hgx-01", 7)}
+@pytest.mark.parametrize("case", CASES["turns"].values(), ids=CASES["turns"])
+def test_whose_turn_it_is_and_what_is_kept_for_whom(case: dict[str, Any]) -> None:
+    boards = [
+        BoardView(
+            host, H100.partitions, frozenset(free), frozenset(case.get("lost", {}).get(host, ()))
+        )
+        for host, free in case["free"].items()
+    ]
+    waiting = [ask(*one) for one in case["waiting"]]
+    found = schedule(waiting, case.get("holding", {}), boards, now=case["now"])
+    assert granted(found) == {uid: tuple(at) for uid, at in case.get("granted", {}).items()}
+    assert kept(found) == (tuple(case["kept"]) if "kept" in case else None)
 
 
 @settings(max_examples=8, deadline=None)
@@ -368,51 +322,24 @@ def test_a_board_is_looked_at_again_only_after_something_was_placed_on_it(
     assert len(looks) <= 20 + 160
 
 
-SINCE = "2026-11-22T15:04:05Z"
-
-
-def node(
-    ready: str | None = "True",
-    *,
-    cordoned: bool = False,
-    taints: tuple[str, ...] = (),
-    since: str | None = SINCE,
-) -> dict[str, Any]:
+def node(ready: str | None = "True", since: str | None = None, **spec: Any) -> dict[str, Any]:
     conditions = [{"type": "MemoryPressure", "status": "False"}]
     if ready is not None:
-        condition = {"type": "Ready", "status": ready}
-        conditions.append(condition | ({"lastTransitionTime": since} if since else {}))
-    spec: dict[str, Any] = {"unschedulable": True} if cordoned else {}
-    if taints:
-        spec["taints"] = [{"key": key, "effect": "NoSchedule"} for key in taints]
+        conditions.append({"type": "Ready", "status": ready})
+    if since:
+        conditions[-1]["lastTransitionTime"] = since
     return {"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}}
 
 
 @pytest.mark.parametrize(("status", "why", "message"), CASES["outages"])
 def test_a_node_that_does_not_serve_says_why(
-    status: dict[str, Any] | str | None, why: str, message: str
+    status: dict[str, Any] | str | None, why: str | None, message: str
 ) -> None:
     body = {"metadata": {"name": "n"}} if status == "bare" else status and node(**status)
     found = outage_of("n", body)
-    assert found == Outage(Why[why], message)
-    assert found.lost is (why != "CORDONED")
-
-
-@given(
-    ready=st.sampled_from(["True", "False", "Unknown", None]),
-    cordoned=st.booleans(),
-    since=st.sampled_from([SINCE, None]),
-    taints=st.sets(st.sampled_from([UNREACHABLE, NOT_READY, "nvidia.com/gpu"])),
-)
-def test_a_node_serves_exactly_if_it_is_ready_and_nobody_keeps_pods_away(
-    ready: str | None, cordoned: bool, since: str | None, taints: set[str]
-) -> None:
-    body = node(ready, cordoned=cordoned, since=since, taints=tuple(sorted(taints)))
-    found = outage_of("n", body)
-    there = ready == "True" and not taints & {UNREACHABLE, NOT_READY}
-    assert (found is None) is (there and not cordoned)
+    assert found == (why and Outage(Why[why], message))
     # Only of a node that is there something is known.
-    assert (found is not None and found.lost) is not there
+    assert (found is not None and found.lost) is (why not in (None, "CORDONED"))
 
 
 def test_nodes_that_nobody_asks_for_do_not_matter_and_those_that_are_missing_do() -> None:
