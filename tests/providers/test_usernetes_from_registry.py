@@ -8,11 +8,9 @@ GPU_CLUSTERS_SSH_KEY_FILE or in an agent.
 import os
 import re
 import secrets
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,8 +20,6 @@ import asyncssh
 import pytest
 import yaml
 
-import lab.hosts
-import lab.usernetes
 from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
@@ -43,10 +39,8 @@ from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD, SERVICE_ACCOUNT
 from gpuclusters.usernetes.host import NodeCapability, inspect
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
 from gpuclusters.usernetes.resource import UsernetesNodeProvider
-from lab.hosts.model import HostSpec
-from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import Hosts, SimulatedHost
-from tests.fixtures.kubelet import Kubelets
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import eventually
 from tests.providers import provider_process
 from tests.providers.conftest import StartProvider
@@ -62,30 +56,7 @@ PULL_SECONDS = 1200.0
 STAND_IN = "GPU-00000000-0000-4000-8000-000000000000"
 """Stands for a GPU on a host without one: a name in the node's CDI specification, and no device behind it."""
 GENERATE = 'nvidia-ctk cdi generate --output="$specification" --device-name-strategy=uuid\n'
-BEFORE = """set -eu
-DOCKER_HOST=unix:///run/user/$(id -u)/docker.sock
-export DOCKER_HOST
-state=$HOME/.local/share/gpu-clusters/usernetes
-docker version >/dev/null
-"""
-LEFT = """
-if docker inspect usernetes-node >/dev/null 2>&1; then echo container; fi
-if docker inspect usernetes_default >/dev/null 2>&1; then echo network; fi
-docker volume ls --quiet --filter label=com.docker.compose.project=usernetes
-if [ -e "$state" ]; then echo "$state"; fi
-"""
-TRACES = """
-docker inspect --format '{{.Id}} {{.State.StartedAt}} {{.State.Status}}' usernetes-node
-find "$state" -type f -printf '%P %s %T@\\n' | sort
-"""
-"""What any step on the node would leave another: its container, and the files that we keep."""
-DIGEST = """
-file=$(mktemp)
-trap 'rm -f "$file"' EXIT
-curl --fail --silent --show-error --location --retry 3 --output "$file" "$1"
-sha256sum <"$file" | cut -d ' ' -f 1
-"""
-"""Of upstream's archive as this host gets it: that it stays the same is all that is shown."""
+SCRIPTS = beside(__file__, "registry_host.yaml")
 
 
 def given(text: str, known_hosts: Path) -> HostConnection:
@@ -159,7 +130,7 @@ class Site:
     environment: Mapping[str, str]
     """With which providers log in."""
     local_port: int | None = None
-    """Of the tunnel to the API; None on a simulated host, which has no tunnels and whose API is here."""
+    """Of the tunnel to the API; None on a simulated host, which has neither a tunnel nor pods."""
 
     def __post_init__(self) -> None:
         self.name, self.account = self.at.host, self.at.user
@@ -170,7 +141,7 @@ class Site:
     def run(self, script: str, *arguments: str) -> str:
         """What a script prints there, as the account and with its daemon."""
         done = self.ssh.run(
-            ["sh", "-c", BEFORE + script, "sh", *arguments],
+            ["sh", "-c", SCRIPTS["before"] + SCRIPTS.get(script, script), "sh", *arguments],
             tried="look at it",
             as_root=False,
             timeout_seconds=600,
@@ -214,7 +185,6 @@ class Site:
             container_toolkit=VERSIONS.container_toolkit,
             gpus=gpus,
             slirp4netns=VERSIONS.slirp4netns,
-            # The API server of a simulated host has pods of other tests too, which must not come here.
             schedule_on_control_plane=False,
             api={"through": "tunnel", "local_port": self.local_port}
             if self.local_port
@@ -226,29 +196,27 @@ class Site:
         return process.of(NodeWithStandIn if stand_in else UsernetesNodeProvider, inputs)
 
     @contextmanager
-    def cluster(self, kubeconfig: str) -> Iterator[PatientObjects]:
+    def cluster(self, kubeconfig: str, port: int) -> Iterator[PatientObjects]:
         """The cluster that a kubeconfig leads to, through the tunnel that it is for."""
-        with ExitStack() as open_ways:
-            if self.local_port:
-                credentials = connect.find_credentials(None, self.environment)
-                ports = {"local_port": self.local_port, "remote_port": API_PORT}
-                open_ways.enter_context(ssh_forward.forward(self.at, credentials, **ports))
+        credentials = connect.find_credentials(None, self.environment)
+        with ssh_forward.forward(self.at, credentials, local_port=port, remote_port=API_PORT):
             yield PatientObjects(kubeconfig)
 
 
 @pytest.fixture(
     params=[
-        pytest.param("simulated", marks=[pytest.mark.lab, pytest.mark.timeout(HOURS)]),
+        "simulated",
         pytest.param("given", marks=[pytest.mark.registry, pytest.mark.timeout(3 * HOURS)]),
     ]
 )
 def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """The host; one that is given has neither a node nor the time of a simulated one."""
     if request.param == "simulated":
-        fixture = request.getfixturevalue
-        with simulated(fixture("kube_api"), fixture("kubelets")) as made:
-            prepared(made, fixture("shared_processes")(made.environment), 4).create()
-            yield made
+        (host,) = request.getfixturevalue("hosts")(1, platform="plain-gpu-v100")
+        made = reached(host)
+        start = request.getfixturevalue("shared_processes")
+        prepared(made, start(made.environment), 4).create()
+        yield made
         return
     text = os.environ.get(VARIABLE)
     if not text:
@@ -265,30 +233,6 @@ def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     )
     there.usable()
     yield there
-
-
-@contextmanager
-def simulated(kube_api: KubeCluster, kubelets: Kubelets) -> Iterator[Site]:
-    """A simulated host whose node is one of the run's API server, played by the lab's kubelets."""
-    folder = Path(tempfile.mkdtemp(prefix="gck-"))
-    name, at = f"u7s-{secrets.token_hex(4)}", folder / "hosts"
-    # The node hands out this one as its own.
-    (folder / "kubeconfig").write_bytes(kube_api.kubeconfig.read_bytes())
-    endpoints = lab.hosts.start(at, [HostSpec(name, "plain-gpu-v100")])
-    kubelet = kubelets(name, unique_already=True, hosts=at, joins=(name,))
-    try:
-        lab.usernetes.start(
-            folder / "usernetes",
-            control_plane=kube_api.folder,
-            hosts=at,
-            kubelets=kubelet.folder,
-        )
-        yield reached(SimulatedHost(name, at, endpoints[name], folder / "ssh" / "id_ed25519"))
-    finally:
-        lab.usernetes.stop(folder / "usernetes")
-        kubelet.stop()
-        lab.hosts.stop(at)
-        shutil.rmtree(folder)
 
 
 def reached(host: SimulatedHost) -> Site:
@@ -317,32 +261,36 @@ def test_a_control_plane_comes_from_upstreams_makefile_and_goes_without_a_trace(
     live = site.usable()
     gpus, real = live.host_gpu or (STAND_IN,), bool(live.host_gpu)
     node = site.node(
-        process, len(gpus), stand_in=not real, sha256=site.run(DIGEST, VERSIONS.archive_url).strip()
+        process,
+        len(gpus),
+        stand_in=not real,
+        sha256=site.run("digest", VERSIONS.archive_url).strip(),
     )
     node.made = Made(site.natural_id, node.wanted)
     if live.is_begun:
         node.delete()  # of a run that was killed
-    assert site.run(LEFT) == ""
+    assert site.run("left") == ""
     the_preparation_finds_nothing_to_do(site, process, live.host_gpu)
     try:
         made = node.create()
         assert (node.id, made["joined"], made["drift"]) == (site.natural_id, True, [])
         assert made["gpu_uuids"] == sorted(gpus)
         assert made["kubernetes"] == VERSIONS.kubernetes
-        with site.cluster(made["kubeconfig"]) as cluster:
-            the_node_is_ready_and_starts_a_pod_that_names_a_gpu(site, cluster, gpus[0])
+        if site.local_port:
+            with site.cluster(made["kubeconfig"], site.local_port) as cluster:
+                the_node_is_ready_and_starts_a_pod_that_names_a_gpu(site, cluster, gpus[0])
         the_proof_holds_as_far_as_there_are_gpus(site, gpus, real=real)
-        there, before = site.run(LEFT).split(), site.run(TRACES)
+        there, before = site.run("left").split(), site.run("traces")
         assert "container" in there  # so that its absence below says something
         assert any(line.endswith("/usernetes") for line in there)
         assert "running" in before
         assert "make.log" in before
-        assert (node.create(), site.run(TRACES)) == (made, before)
+        assert (node.create(), site.run("traces")) == (made, before)
         assert node.drift() == ""
         assert not node.differs()
     finally:
         node.delete()
-    assert site.run(LEFT) == ""
+    assert site.run("left") == ""
     node.delete()  # gone already is done
     assert node.look().id == ""
 
@@ -373,7 +321,7 @@ def the_node_is_ready_and_starts_a_pod_that_names_a_gpu(
     """As its kubeconfig shows it. A name that NVIDIA's runtime in the node did not know would end the pod."""
     name, namespace = site.name, f"registry-{secrets.token_hex(4)}"
     eventually(
-        lambda: ready(cluster.get(NODE, name)), what=f"node {name} is Ready by its kubeconfig"
+        lambda: is_ready(cluster.get(NODE, name) or {}), f"{name} is Ready by its kubeconfig"
     )
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     cluster.create(NAMESPACE, body)
@@ -397,12 +345,6 @@ def the_node_is_ready_and_starts_a_pod_that_names_a_gpu(
             time.sleep(0.2)
     finally:
         cluster.delete(NAMESPACE, namespace)
-
-
-def ready(node: Mapping[str, Any] | None) -> bool:
-    """Whether a Node says so."""
-    conditions = ((node or {}).get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def the_proof_holds_as_far_as_there_are_gpus(
