@@ -12,43 +12,18 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import TypeAdapter
 
-from gpuclusters.compat.rke2_matrix import ModulesPolicy
 from gpuclusters.core.model import merged
 from gpuclusters.gpu_operator import crds, objects
-from gpuclusters.gpu_operator.values import ContainerDriver, OperatorSpec, values
+from gpuclusters.gpu_operator.values import OperatorSpec, values
 from lab import tools
+from tests.fixtures.tables import beside
 
 VARIABLE = "GPU_OPERATOR_CHART"
 STAND_IN = Path(__file__).resolve().parents[2] / "lab" / "charts" / "gpu-operator"
-RENDERED_THOUGH_ABSENT = {
-    ("operator", "version"),
-    ("validator", "version"),
-    ("validator", "driver"),
-    ("validator", "toolkit"),
-    ("validator", "cuda"),
-    ("dcgmExporter", "config"),
-}
-"""Values that the templates read although values.yaml has them only as comments."""
 NFD = "node-feature-discovery"
-WISHES: dict[str, dict[str, Any]] = {
-    "host-driver": {},
-    "container-driver": {
-        "driver": ContainerDriver(version="580.173.02", modules=ModulesPolicy.PROPRIETARY)
-    },
-    "mig": {"mig_strategy": "mixed", "mig_reboot": True},
-    "taints": {
-        "taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}],
-        "untainted": False,
-    },
-    "nri": {"nri_plugin": True},
-    "large": {"nodes": 400, "host_engine": True, "scrape_interval_seconds": 30},
-}
-CONFIGS = {
-    "device-plugin": {"sliced": "version: v1"},
-    "dcgm-metrics": {"dcgm-metrics.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, temperature"},
-    "mig-parted": {"config.yaml": "version: v1"},
-}
+TABLES = beside(__file__, "gpu_operator_chart.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -91,19 +66,19 @@ def unknown(tree: Mapping[str, Any], known: Mapping[str, Any]) -> list[str]:
         at: Any = known
         for step in path:
             if not isinstance(at, Mapping) or step not in at:
-                return path in RENDERED_THOUGH_ABSENT
+                return list(path) in TABLES["rendered though absent"]
             at = at[step]
         return True
 
     return [".".join(path) for path in paths(tree, known) if not has(path)]
 
 
-@pytest.mark.parametrize("wish", WISHES.values(), ids=WISHES.keys())
+@pytest.mark.parametrize("wish", TABLES["wishes"].values(), ids=TABLES["wishes"])
 def test_every_key_that_we_set_is_in_the_charts_tree_and_it_renders(
     chart: Path, tree: Mapping[str, Any], wish: dict[str, Any]
 ) -> None:
-    spec = OperatorSpec(version="v26.7.0", **wish)
-    ours = objects.with_configs(values(spec), CONFIGS)
+    spec = TypeAdapter(OperatorSpec).validate_python({"version": "v26.7.0", **wish})
+    ours = objects.with_configs(values(spec), TABLES["configs"])
     assert unknown(ours, tree) == []
     done = subprocess.run(
         [tools.resolve("helm"), "template", "gpu-operator", chart, "--skip-crds", "-f", "-"],

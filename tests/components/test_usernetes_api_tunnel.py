@@ -1,8 +1,9 @@
 """The tunnel that a stack's program holds open for what it has in the cluster."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import pulumi
 import pytest
@@ -43,14 +44,11 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     assert calls == []
 
 
-def _failing(error: Exception) -> Callable[..., Any]:
-    def forward(*_: Any, **__: Any) -> Any:
-        raise error
-
-    return forward
+def fails(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setattr(ssh_forward, "forward", Mock(side_effect=error))
 
 
-def _reached(access: ApiAccess, kubeconfig: str) -> list[str]:
+def reached(access: ApiAccess, kubeconfig: str) -> list[str]:
     found: list[str] = []
 
     def program() -> None:
@@ -68,7 +66,7 @@ def _reached(access: ApiAccess, kubeconfig: str) -> list[str]:
 
 def test_the_kubeconfig_is_known_when_the_tunnel_is_open_and_it_stays_open(opened: Calls) -> None:
     access = ApiAccess(through="tunnel", local_port=16443)
-    assert _reached(access, "clusters: []") == ["clusters: []"]
+    assert reached(access, "clusters: []") == ["clusters: []"]
     assert opened == [OPENED]
 
 
@@ -84,7 +82,7 @@ def test_the_kubeconfig_is_known_when_the_tunnel_is_open_and_it_stays_open(opene
 def test_where_there_is_nothing_to_tunnel_to_nothing_is_opened(
     opened: Calls, access: ApiAccess, kubeconfig: str
 ) -> None:
-    assert _reached(access, kubeconfig) == [kubeconfig]
+    assert reached(access, kubeconfig) == [kubeconfig]
     assert opened == []
 
 
@@ -97,7 +95,7 @@ def test_a_tunnel_that_is_open_already_will_do(
     opened: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = BusyError("127.0.0.1:16443", "listen there", "another program listens there", "end it")
-    monkeypatch.setattr(ssh_forward, "forward", _failing(busy))
+    fails(monkeypatch, busy)
     api_tunnel.hold(ENGINES, "a key", local_port=16443, remote_port=6443)
     assert opened == []
 
@@ -108,7 +106,7 @@ def test_a_tunnel_that_cannot_be_opened_is_told_and_ends_nothing(
     said: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", said.append)
     away = UnreachableError("v1", "open a tunnel", "no route to host", "start it")
-    monkeypatch.setattr(ssh_forward, "forward", _failing(away))
+    fails(monkeypatch, away)
     api_tunnel.hold(ENGINES, "a key", local_port=16443, remote_port=6443)
     assert said == ["v1: could not open a tunnel: no route to host; start it"]
     assert opened == []

@@ -9,10 +9,10 @@ that is certain and in between; `make test-long` at every one.
 """
 
 import itertools
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,41 +39,7 @@ from tests.providers.test_prepared_hosts import boot_inputs
 from tests.providers.test_service_vm_on_hosts import wanted as inputs_of
 from tests.providers.test_service_vm_on_hosts import without_vm
 
-COUNTER = "/tmp/commands"
-# What only reads, or only changes the shell itself; written into a file it counts all the same. Functions of
-# the scripts are looked at inside.
-BUILTIN = (
-    "[ |[[ |test |case |: |:|set |trap |local |export |return|exit|echo |printf |read |umask |shift|"
-    "command "
-)
-READING = (
-    "sed |head |cut |grep |tr |stat |sha256sum |readlink |cat |dirname |basename |base64 -d|sleep |sync |"
-    "virsh dom|virsh net-info|virsh net-uuid|virsh uri|qemu-img info|qemu-img check|"
-    "systemctl show|systemctl is-|modprobe |fuser "
-)
-FUNCTIONS = (
-    "name_of |value_of |users_of |nodes_of |is_it|wait_for_driver |complain |word |failed |key |vendor_data|"
-    "make_iso |main|verify |remember|bind_one|release_one|inspect_one|state"
-)
-LEFT_OUT = "|".join(
-    f"{shlex.quote(begin)}*" for begin in f"{BUILTIN}|{READING}|{FUNCTIONS}".split("|")
-)
-PRELUDE = f"""
-shopt -s extglob
-before_each() {{
-    case $BASH_COMMAND in
-        *'>"$'* | *'> "$'*) ;;
-        {LEFT_OUT}|[a-zA-Z_]*([a-zA-Z0-9_])=*) return 0 ;;
-    esac
-    printf . >>{COUNTER}
-    IFS= read -r counted <{COUNTER} || true
-    if [ "${{#counted}}" -ge "$KILL_AT" ]; then
-        kill -9 $$ $BASHPID
-    fi
-}}
-set -o functrace
-trap before_each DEBUG
-"""
+PRELUDE = Path(__file__).with_name("killed_before.sh").read_text()
 
 
 class Killing(SshHost):
@@ -87,7 +53,7 @@ class Killing(SshHost):
         meant = list(argv[:2]) == ["sh", "-s"] and self.only.encode() in options.get("stdin", b"")
         if not self.at or not meant:
             return super().run(argv, **options)
-        prelude = f"KILL_AT={self.at}\nrm -f {COUNTER}\n{PRELUDE}".encode()
+        prelude = f"KILL_AT={self.at}\n{PRELUDE}".encode()
         stdin = prelude + options.pop("stdin")
         done = super().run(["bash", "-s", *argv[2:]], stdin=stdin, **options)
         self.fired = self.fired or done.status in (-1, 137)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.tenancy.resource import TenancyPolicyProvider
 from tests.fixtures.control_plane import KubeCluster
@@ -107,22 +106,6 @@ def test_a_field_of_another_manager_is_not_taken(
 ) -> None:
     tenancy = start_provider().of(TenancyPolicyProvider, wanted(tenants, tenants.make(sizes=[4])))
     tenancy.refused("create", 'conflict with "test": .spec.sizes')
-
-
-def test_an_api_server_that_is_not_there_is_named_without_the_kubeconfig(
-    tenants: Tenants, start_provider: StartProvider
-) -> None:
-    tenancy = start_provider().of(TenancyPolicyProvider, wanted(tenants, tenants.name()))
-    kubeconfig = yaml.safe_load(tenancy.wanted["kubeconfig"])
-    kubeconfig["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
-    message = tenancy.refused(
-        "create",
-        "API server https://127.0.0.1:1: could not apply Tenancy",
-        "Connection refused",
-        "check that the API server runs",
-        kubeconfig=yaml.safe_dump(kubeconfig),
-    )
-    assert kubeconfig["users"][0]["user"]["client-key-data"] not in message
 
 
 @pytest.mark.parametrize("text", ["top-secret-token: [", "just text", "current-context: x"])
