@@ -8,7 +8,7 @@ import pytest
 from gpuclusters.cli import doctor, reach
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project
-from gpuclusters.config import drift_expectations, rke2_plan
+from gpuclusters.config import rke2_plan
 from gpuclusters.config.rke2_cluster import FoundCluster
 from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.drawing.from_configuration import declared
@@ -135,15 +135,6 @@ def test_what_another_toolkit_left_is_found_by_what_containerd_says(
     # RKE2 and K3s find the programs by themselves: nothing was left that they would read.
     rancher = cluster("k3s", operator={"version": operator})
     assert found(rancher, copy.deepcopy(live)) == []
-
-
-def test_drift_looks_at_the_pools_and_at_nodes_with_gpus_alone() -> None:
-    wanted = drift_expectations.expected(cluster(), {})
-    assert [(one.name, one.labels, one.allocatable) for one in wanted.nodes] == [
-        ("g1", {}, {"nvidia.com/gpu": 8}),
-        ("g2", {}, {"nvidia.com/gpu": 8}),
-    ]
-    assert wanted.marks == {"nvidia.com/gpu.present": "true"}
 
 
 def test_no_machine_is_logged_in_to(tmp_path: Any) -> None:

@@ -13,15 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuclusters.compat import gpu_products, rke2_matrix, usernetes_versions
-from gpuclusters.config import usernetes_plan as plan
 from gpuclusters.config.stack import ClusterType, StackConfig, parse
-from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.gcp import firewall_rules, machine_types
-from gpuclusters.proof.checks import CheckLevel
+from gpuclusters.gcp import machine_types
 from gpuclusters.usernetes.addresses import NetworkPlan, Ports, collisions, shared_ports
 from tests.fixtures.tables import beside
-from tests.unit.config.documents import base, google, patched
+from tests.unit.config.documents import base, patched
 
+CASES = beside(__file__, "usernetes_planned.yaml")
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/usernetes.md").read_text(encoding="utf-8")
 PRICES = yaml.safe_load((ROOT / "gpuclusters/compat/data/prices.yaml").read_text(encoding="utf-8"))
@@ -35,10 +33,6 @@ def assert_right(document: dict[str, Any]) -> None:
     parsed = parse(document)
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
     assert parsed.warnings == ()
-
-
-def test_in_the_lab_name_machines_gpus_and_a_checksum_are_enough() -> None:
-    assert_right({"cluster-type": "usernetes", "usernetes": CASES["smallest"]})
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
@@ -82,17 +76,7 @@ def test_the_page_has_the_prices_of_the_table() -> None:
             assert f"{dollars:.2f}" == said, name
 
 
-CASES = beside(__file__, "usernetes_planned.yaml")
-BASE = base(ClusterType.USERNETES)
-
 _slow = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-IMAGE = f"ghcr.io/example/mnist@sha256:{'b' * 64}"
-
-
-def section(**changes: Any) -> UsernetesConfig:
-    """The smallest section with other keys, `_` for `-`."""
-    keys = {key.replace("_", "-"): value for key, value in changes.items()}
-    return UsernetesConfig.model_validate({**BASE["usernetes"], **keys})
 
 
 @_slow
@@ -101,75 +85,6 @@ def test_numbers_give_networks_that_do_not_meet(numbers: set[int]) -> None:
     subnets = {str(number): NetworkPlan().node_subnet(number) for number in numbers}
     assert list(collisions(subnets)) == []
     assert all(NetworkPlan().node_ip(number) in subnets[str(number)] for number in numbers)
-
-
-@pytest.mark.parametrize("case", CASES["planned"].values(), ids=CASES["planned"])
-def test_what_follows_from_a_section(case: dict[str, Any]) -> None:
-    of = section(**case["section"])
-    parts = {
-        "driver": plan.driver(of),
-        "versions": plan.versions(of),
-        "network": plan.network(of),
-        "api": plan.api(of),
-        "training": plan.arguments(of, CheckLevel.TRAINING)["training"],
-    }
-    for name, told in case["told"].items():
-        part = parts[name]
-        if told is None:
-            assert part is None
-            continue
-        assert part is not None
-        found = part if isinstance(part, dict) else part.model_dump(mode="json")
-        assert {key: found[key] for key in told} == told
-
-
-def test_overrides_are_laid_over_the_set_and_a_tag_forgets_what_was_read_about_another() -> None:
-    found = plan.versions(section(version_overrides=CASES["overrides"]))
-    assert (found.name, found.generation, found.docker) == ("current", 2, "29.8.0")
-    assert found.archive_url == "https://mirror.example.com/usernetes.tar.gz"
-    assert found.container_toolkit == usernetes_versions.version_set("current").container_toolkit
-    same = plan.versions(section())
-    assert same.usernetes == usernetes_versions.version_set("current").usernetes
-
-
-def test_the_mtu_is_that_of_googles_network_where_it_is_known() -> None:
-    on_google = google(network={"source": "own", "cidr": "10.10.0.0/18", "mtu": 8896})
-    assert plan.network(section(hosts=on_google)).mtu == 8896
-    assert plan.network(section(hosts=on_google, network={"mtu": 1400})).mtu == 1400
-    assert plan.network(section()).mtu is None
-
-
-def test_the_firewall_follows_the_ports() -> None:
-    ports = {"kube-apiserver": 7443, "kubelet": 10350, "flannel": 8473}
-    tcp, udp, icmp = firewall_rules.usernetes(section(network={"ports": ports}).network.ports)
-    assert (tcp.protocol, tcp.ports) == ("tcp", ("7443", "10350"))
-    assert (udp.protocol, udp.ports) == ("udp", ("8473",))
-    assert icmp == firewall_rules.ICMP
-
-
-def _asked(**changes: Any) -> Any:
-    return plan.arguments(section(**changes), CheckLevel.TRAINING)
-
-
-def test_the_proof_knows_which_nodes_take_pods_and_where_its_images_are() -> None:
-    closed = _asked(schedule_on_control_plane=False, timeouts={"rung-seconds": 60})
-    assert [(one["name"], one["takes_pods"]) for one in closed["nodes"]] == [
-        ("v1", False),
-        ("v2", True),
-        ("v3", True),
-    ]
-    assert closed["rung_seconds"] == 60
-    assert not closed.keys() & {"network_image", "vector_add_image"}
-    trained = _asked(proof={"rung": 9, "training": {"image": IMAGE}})
-    assert (trained["rung_seconds"], trained["network_image"]) == (900, IMAGE)
-    own = f"registry.example.com/tools@sha256:{'e' * 64}"
-    stated = _asked(proof={"network-image": own, "vector-add-image": own})
-    assert stated["network_image"] == stated["vector_add_image"] == own
-
-
-def test_generation_2_takes_no_ports_for_calico() -> None:
-    assert plan.tcp_ports(section()) == (2379, 6443, 10250, 5473)
-    assert plan.tcp_ports(section(versions="proven")) == (2379, 6443, 10250)
 
 
 @pytest.mark.parametrize("number", [0, 255, -1])
