@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.register_profile("ci", settings.get_profile("patient"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "patient")
 
+# What thousands of imports leave is never garbage: it is not looked through while it is made, nor by tests.
+gc.disable()
+
 pytest_plugins = [
     "tests.fixtures.distribution",
     "tests.fixtures.control_plane",
@@ -34,6 +38,12 @@ pytest_plugins = [
     "tests.fixtures.kubelet",
     "tests.fixtures.skips",
 ]
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
