@@ -1,7 +1,7 @@
 """What differs between what is there and what is declared, before it is taken over."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,23 +128,18 @@ def test_a_driver_is_taken_over_only_if_it_is_this_one() -> None:
     assert "the PCI bus shows 1 GPUs and 2 are declared" in driver(by_hand, gpus=2)
 
 
-@dataclass
-class OneObject:
+def holding(body: dict[str, Any] | None) -> Any:
     """A cluster with one object."""
-
-    body: dict[str, Any] | None
-
-    def get(self, *_: Any, **__: Any) -> dict[str, Any] | None:
-        return self.body
+    return SimpleNamespace(get=lambda *_, **__: body)
 
 
 def test_a_tenancy_is_compared_leaf_by_leaf() -> None:
     spec = tenancies.spec()
-    assert reconcile_tenancy.differences(spec, OneObject(None)) == ()  # type: ignore[arg-type]
+    assert reconcile_tenancy.differences(spec, holding(None)) == ()
     same = {"spec": spec.document()}
-    assert reconcile_tenancy.differences(spec, OneObject(same)) == ()  # type: ignore[arg-type]
+    assert reconcile_tenancy.differences(spec, holding(same)) == ()
     other = {"spec": {**spec.document(), "gpus": spec.gpus + 1}}
-    (told,) = reconcile_tenancy.differences(spec, OneObject(other))  # type: ignore[arg-type]
+    (told,) = reconcile_tenancy.differences(spec, holding(other))
     assert told == f"spec.gpus is {spec.gpus + 1} instead of {spec.gpus}"
 
 
@@ -160,7 +155,7 @@ def test_a_layout_of_mig_counts_when_it_is_asked_for() -> None:
     )
     other = ("its GPUs are divided as all-3g.40gb instead of all-1g.10gb",)
     for asked, told in (("", ()), ("all-1g.10gb", ()), ("all-3g.40gb", other)):
-        there = OneObject({"metadata": {"labels": {MIG_LABEL: asked}}})
-        node = MigNode(inputs, there, Waiting(), Waiting())  # type: ignore[arg-type]
+        there = holding({"metadata": {"labels": {MIG_LABEL: asked}}})
+        node = MigNode(inputs, there, Waiting(), Waiting())
         assert tuple(f.problem for f in node.differences(node.observe())) == told
         assert not node.differences(None)

@@ -15,19 +15,35 @@ FOLDERS = ("gpuclusters", "components", "stacks", "caas", "lab")
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\.[a-z0-9]+(-[a-z0-9]+)*")
 
 
+SAYING = {"Finding": 0, "blocked": 0, "repair": 0, "refused": 1}
+SAYING |= dict.fromkeys(("_repair", "_join", "_settle", "_late", "anew"), 0)
+"""Who says a code, and which argument it is; some are `repair` for one step."""
+REFUSING = {"refusal": 0, "holds": 1, "matches": 1, "one_of": 1}
+
+
 @cache
-def nodes() -> tuple[ast.AST, ...]:
-    files = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")]
-    return tuple(node for file in files for node in ast.walk(ast.parse(file.read_text())))
+def sources() -> tuple[str, ...]:
+    return tuple(file.read_text() for one in FOLDERS for file in (ROOT / one).rglob("*.py"))
 
 
 @cache
 def texts() -> frozenset[str]:
-    return frozenset(
-        node.value
-        for node in nodes()
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    )
+    return frozenset(re.findall(r'"([a-z0-9.-]+)(?=")', "\n".join(sources())))
+
+
+@cache
+def told(saying: tuple[tuple[str, int], ...]) -> list[tuple[str, ast.Call]]:
+    """Each text that stands in a call at the place for what is said, with the call."""
+    places, found = dict(saying), []
+    named = re.compile(rf"\b({'|'.join(places)})\(")
+    # To parse all of it takes seconds of each worker.
+    for tree in (ast.parse(text) for text in sources() if named.search(text)):
+        for one in ast.walk(tree):
+            if isinstance(one, ast.Call) and isinstance(one.func, ast.Name):
+                (text, *_) = (*one.args[places.get(one.func.id, 99) :], None)
+                if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                    found.append((text.value, one))
+    return found
 
 
 @pytest.mark.parametrize("code", sorted(codes.listed()))
@@ -35,29 +51,15 @@ def test_a_code_is_said_somewhere_and_explained_in_sentences(code: str) -> None:
     assert CODE.fullmatch(code)
     area, _, fault = code.partition(".")
     assert {code, fault} & texts() or fault == "missing", f"listed in {area}.yaml, and said nowhere"
-    told = codes.listed()[code]
-    assert told.means.endswith((".", "!", "`")), told.means
-    assert told.do.endswith((".", "!", "`")), told.do
-    assert not told.like or told.like in codes.listed()
-    assert all(case.problem or case.do for case in told.cases.values())
+    entry = codes.listed()[code]
+    assert entry.means.endswith((".", "!", "`")), entry.means
+    assert entry.do.endswith((".", "!", "`")), entry.do
+    assert not entry.like or entry.like in codes.listed()
+    assert all(case.problem or case.do for case in entry.cases.values())
 
 
-SAYING = {"Finding": 0, "blocked": 0, "repair": 0, "refused": 1}
-SAYING |= dict.fromkeys(("_repair", "_join", "_settle", "_late", "anew"), 0)
-"""Who says a code, and which argument it is; some are `repair` for one step."""
-
-
-@cache
-def said() -> tuple[tuple[str, ast.Call], ...]:
-    """Each code that stands in a call, with the call."""
-    calls = (node for node in nodes() if isinstance(node, ast.Call))
-    named = ((one, one.func.id) for one in calls if isinstance(one.func, ast.Name))
-    placed = ((one, one.args[SAYING[name] :]) for one, name in named if name in SAYING)
-    found = ((rest[0], one) for one, rest in placed if rest)
-    codes_said = ((c.value, one) for c, one in found if isinstance(c, ast.Constant))
-    return tuple(
-        (code, one) for code, one in codes_said if isinstance(code, str) and CODE.fullmatch(code)
-    )
+def said() -> list[tuple[str, ast.Call]]:
+    return [(code, one) for code, one in told((*SAYING.items(),)) if CODE.fullmatch(code)]
 
 
 def test_every_code_that_is_said_is_listed() -> None:
@@ -68,17 +70,10 @@ def test_every_code_that_is_said_is_listed() -> None:
 
 def test_every_refusal_of_a_value_is_listed_and_every_listed_one_is_said() -> None:
     listed = set(codes.listed()["config.refused-value"].cases)
-    said = {
-        node.args[position].value
-        for node in nodes()
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        for position in [
-            {"refusal": 0, "holds": 1, "matches": 1, "one_of": 1}.get(node.func.id, 99)
-        ]
-        if position < len(node.args) and isinstance(node.args[position], ast.Constant)
-    }
     # Functions of these names elsewhere have messages and conditions of Kubernetes in that place.
-    assert {text for text in said if re.fullmatch("[a-z0-9-]+", str(text))} - listed == set()
+    refused = {text for text, _ in told((*REFUSING.items(),)) if re.fullmatch("[a-z0-9-]+", text)}
+    assert refused
+    assert refused - listed == set()
     assert listed - texts() == set()
 
 

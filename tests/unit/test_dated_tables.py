@@ -8,14 +8,12 @@ import pytest
 from gpuclusters.compat import dated_table
 from gpuclusters.compat.dated_table import SOURCE, SOURCES, Source
 from gpuclusters.core import codes
-from tests.fixtures.tables import beside
 
 TABLES = sorted(
     str(path.relative_to(dated_table.FOLDER).with_suffix(""))
     for path in dated_table.FOLDER.rglob("*.yaml")
 )
 READ = {"at": "a document", "release": "1.0", "date": "2026-01-01"}
-CASES = beside(__file__, "dated_tables.yaml")
 
 
 def unsourced(table: Mapping[str, Any]) -> Iterator[str]:
@@ -45,10 +43,6 @@ def unsourced(table: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"sources.{one}: no row names it" for one in sorted(listed - named))
 
 
-def test_there_are_tables_to_walk_over() -> None:
-    assert set(CASES["some"]) <= set(TABLES)
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_every_row_of_a_table_has_a_source(name: str) -> None:
     table = dated_table.written(name)
@@ -61,11 +55,6 @@ def test_rows_in_the_code_that_have_a_source_each_name_it() -> None:
     found = {c: one for c, one in codes.listed().items() if c.startswith("preflight.")}
     of_ours = {"preflight.not-read", "preflight.machine-unfit", "preflight.fleet-unfit"}
     assert {c for c, one in found.items() if not one.source} == of_ours
-
-
-@pytest.mark.parametrize(("table", "said"), CASES["unsourced"])
-def test_a_row_without_a_source_is_named(table: Mapping[str, Any], said: list[str]) -> None:
-    assert list(unsourced(table)) == said
 
 
 def test_rows_are_read_without_their_sources() -> None:

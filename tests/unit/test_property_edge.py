@@ -20,6 +20,7 @@ from gpuclusters.providers.properties import StepError, explained, scrubbed
 from gpuclusters.service_vm.resource import ServiceVmProvider
 from gpuclusters.tenancy.resource import TenancyPolicyProvider
 from tests.fixtures.tables import beside
+from tests.unit.config.documents import places
 
 CASES = beside(__file__, "property_bags.yaml")
 KEY = CASES["key"]
@@ -32,16 +33,6 @@ PROVIDERS = (
     TenancyPolicyProvider,
 )
 VALID: dict[type, dict[str, Any]] = {one: CASES["valid"][one.__name__] for one in PROVIDERS}
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a bag, the inner ones too."""
-    found = [path] if path else []
-    steps: Any = value.items() if isinstance(value, dict) else ()
-    steps = enumerate(value) if isinstance(value, list) else steps
-    for step, inner in steps:
-        found += places(inner, (*path, step))
-    return found
 
 
 def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
@@ -67,7 +58,7 @@ def test_valid_inputs_with_whole_floats_have_no_faults_and_no_difference(provide
 def test_an_unknown_at_any_place_is_accepted_and_is_a_change_without_replacement(
     provider: type,
 ) -> None:
-    for path in places(VALID[provider]):
+    for path, _ in list(places(VALID[provider]))[1:]:
         inputs = replaced(VALID[provider], path, unknown())
         assert provider().check({}, inputs).failures == [], path
         difference = provider().diff("id", VALID[provider], inputs)
@@ -86,7 +77,7 @@ JUNK = st.recursive(
 @given(st.data())
 def test_check_and_diff_never_raise_whatever_is_given(data: st.DataObject) -> None:
     provider = data.draw(st.sampled_from(PROVIDERS))
-    path = data.draw(st.sampled_from(places(VALID[provider])))
+    path = data.draw(st.sampled_from([path for path, _ in places(VALID[provider]) if path]))
     inputs = replaced(VALID[provider], path, data.draw(JUNK))
     for failure in provider().check({}, inputs).failures:
         assert failure.reason

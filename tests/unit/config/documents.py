@@ -85,6 +85,14 @@ def patched(document: Any, patch: Any, *, keep_null: bool = False) -> Any:
     return list(merged.values()) if by_place else merged
 
 
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """A document and all that is in it, each with the way to it."""
+    yield path, value
+    inside = value.items() if isinstance(value, dict) else ()
+    for key, below in enumerate(value) if isinstance(value, list) else inside:
+        yield from places(below, (*path, key))
+
+
 def caas(**changes: Any) -> dict[str, Any]:
     """The smallest configuration with other sections; keys with `_` for `-`."""
     patch = {"caas": {key.replace("_", "-"): value for key, value in changes.items()}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from gpuclusters.config.cluster import placeholders
 from gpuclusters.config.fault import lines
 from gpuclusters.config.stack import StackConfig, check_stack_file
 from tests.fixtures.tables import beside
-from tests.unit.config.documents import patched
+from tests.unit.config.documents import patched, places
 
 ROOT = Path(__file__).resolve().parents[3]
 MISTAKES = beside(__file__, "mistakes.yaml")
@@ -57,20 +56,16 @@ def test_a_section_without_the_namespace_is_told_its_name(key: str, tmp_path: Pa
     assert f'(got the key "{key}"); write gpu-clusters:caas' in line
 
 
-def leaves(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], str]]:
-    if isinstance(value, dict):
-        return [one for key, inner in value.items() for one in leaves(inner, (*path, key))]
-    if isinstance(value, list):
-        return [one for at, inner in enumerate(value) for one in leaves(inner, (*path, at))]
-    return [(path, value if isinstance(value, str) else json.dumps(value))]
-
-
 @pytest.mark.parametrize("stack", ["hgx-h100", "rke2-a100", "usernetes-v100", "dev"])
 def test_everything_made_up_in_an_example_is_known_as_a_placeholder(stack: str) -> None:
     checked = check_stack_file(ROOT / f"Pulumi.{stack}.yaml")
     assert isinstance(checked, StackConfig)
     found = {one.path for one in placeholders(checked.section)}
     config, section = example(stack)
-    made_up = {path for path, text in leaves(config[section]) if any(m in text for m in MADE_UP)}
+    made_up = {
+        path
+        for path, value in places(config[section])
+        if isinstance(value, str) and any(mark in value for mark in MADE_UP)
+    }
     assert made_up
     assert found == (made_up if stack != "dev" else set()), "a lab may have made up names"

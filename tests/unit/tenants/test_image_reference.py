@@ -17,24 +17,19 @@ def test_an_image_without_a_registry_is_dockers(written: str, meant: str) -> Non
     assert image.full(written) == meant
 
 
-@pytest.mark.parametrize("written", cases.PUBLIC)
-def test_without_a_list_every_public_registry_is_allowed(written: str) -> None:
-    assert image.is_allowed(written, ())
-
-
-@pytest.mark.parametrize("written", cases.NOT_PUBLIC)
-def test_without_a_list_no_address_and_no_local_name_is_allowed(written: str) -> None:
-    assert not image.is_allowed(image.full(written), ())
-
-
-@pytest.mark.parametrize("written", cases.WITH_LIST)
-def test_a_list_allows_what_is_at_or_below_its_paths(written: str) -> None:
-    assert image.is_allowed(written, cases.LISTED)
-
-
-@pytest.mark.parametrize("written", cases.NOT_WITH_LIST)
-def test_a_list_allows_nothing_beside_its_paths(written: str) -> None:
-    assert not image.is_allowed(written, cases.LISTED)
+@pytest.mark.parametrize(
+    ("written", "sources", "allowed"),
+    [
+        *((written, (), True) for written in cases.PUBLIC),
+        *((image.full(written), (), False) for written in cases.NOT_PUBLIC),
+        *((written, cases.LISTED, True) for written in cases.WITH_LIST),
+        *((written, cases.LISTED, False) for written in cases.NOT_WITH_LIST),
+    ],
+)
+def test_public_registries_are_allowed_or_what_is_at_or_below_the_paths_of_a_list(
+    written: str, sources: tuple[str, ...], allowed: bool
+) -> None:
+    assert image.is_allowed(written, sources) is allowed
 
 
 @pytest.mark.parametrize("written", CASES["no full image"])

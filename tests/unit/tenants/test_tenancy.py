@@ -146,18 +146,26 @@ UNREADY = not_ready("Missing", "quota: ResourceQuota tenant does not exist", 1)
 OTHER = not_ready("Differs", "quota: it says something else", 1)
 
 
-def test_becoming_ready_is_told_once() -> None:
-    told = News("Ready", "everything that isolates the tenant is enforced", "Normal")
-    assert news(told_of(), told_of(READY)) == told
-    assert news(told_of(UNREADY), told_of(READY)) == told
-    assert news(told_of(READY), told_of(READY)) is None
+IS_READY = News("Ready", "everything that isolates the tenant is enforced", "Normal")
+IS_NOT = News("NotReady", "Missing: quota: ResourceQuota tenant does not exist", "Warning")
 
 
-def test_what_is_missing_is_told_with_the_change_and_not_with_another_reason() -> None:
-    told = News("NotReady", "Missing: quota: ResourceQuota tenant does not exist", "Warning")
-    assert news(told_of(READY), told_of(UNREADY)) == told
-    assert news({"metadata": {"name": "acme"}}, told_of(UNREADY)) == told
-    assert news(told_of(UNREADY), told_of(OTHER)) is None
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (told_of(), told_of(READY), IS_READY),
+        (told_of(UNREADY), told_of(READY), IS_READY),
+        (told_of(READY), told_of(READY), None),
+        (told_of(READY), told_of(UNREADY), IS_NOT),
+        ({"metadata": {"name": "acme"}}, told_of(UNREADY), IS_NOT),
+        (told_of(UNREADY), told_of(OTHER), None),
+        (told_of(READY), told_of(), None),
+    ],
+)
+def test_readiness_is_told_when_it_changes_and_not_with_another_reason(
+    before: Body, after: Body, told: News | None
+) -> None:
+    assert news(before, after) == told
 
 
 def test_a_tenancy_that_is_to_end_warns_nobody() -> None:
@@ -165,7 +173,3 @@ def test_a_tenancy_that_is_to_end_warns_nobody() -> None:
     told = news(told_of(READY), ending)
     assert told
     assert told.kind == "Normal"
-
-
-def test_a_status_without_readiness_tells_nothing() -> None:
-    assert news(told_of(READY), told_of()) is None

@@ -16,7 +16,7 @@ from gpuclusters.tenancy.cluster import (
     observe_tenancy,
     remove_tenancy,
 )
-from gpuclusters.tenancy.model import TenancySpec, tenancy_object
+from gpuclusters.tenancy.model import TenancySpec
 from tests.fixtures.tables import beside
 from tests.unit.tenants.tenant_cluster import Cluster, lease, put
 
@@ -237,13 +237,6 @@ def test_a_tenant_that_holds_gpus_stays_and_those_of_others_and_free_ones_do_not
     remove_tenancy("acme", cluster)
     remove_tenancy("acme", cluster)
     assert ("tenancies", "acme") not in cluster.objects
-
-
-def test_the_object_is_named_after_its_tenant_and_has_no_empty_fields() -> None:
-    made = tenancy_object(spec(limits=[{"type": "Pod", "max": {"cpu": "2"}}]))
-    assert made["metadata"]["name"] == "acme"
-    assert made["spec"]["limits"] == [{"type": "Pod", "max": {"cpu": "2"}}]
-    assert made["spec"]["gpuResource"] == "nvidia.com/pgpu"
 
 
 def test_inputs_may_not_say_the_same_thing_twice() -> None:
