@@ -30,8 +30,8 @@ from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
 from tests.lab.nodes.real_lab import TAINT, RealLab
 from tests.rootless import gpu_layer
-from tests.rootless import node as rootless_node
-from tests.rootless.node import RootlessNode, RootlessNodeError, RootlessSpec, needed
+from tests.rootless.node.machine import RootlessNodeError, needed
+from tests.rootless.node.node import ACCOUNT, RootlessNode, RootlessSpec, running
 
 WITH_LIBC = "lab.local/with-libc:1"
 LOOK = (
@@ -67,8 +67,7 @@ class RootlessLab:
     def script(self, name: str, *arguments: str) -> str:
         """What a script for nodes prints, sent as our program sends it: with `environment.sh` before it."""
         text = "".join((_NODE_SCRIPTS / file).read_text() for file in ("environment.sh", name))
-        account = self.node.spec.account
-        return self.node.host.output("sh", "-s", "--", *arguments, account=account, stdin=text)
+        return self.node.host.output("sh", "-s", "--", *arguments, account=ACCOUNT, stdin=text)
 
     def inspected(self) -> LiveNode:
         """What our program knows of the node."""
@@ -166,7 +165,7 @@ def rootless_lab(cluster: KubeCluster, uuids: Sequence[str]) -> Iterator[Rootles
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder)
         try:
-            node = stack.enter_context(rootless_node.running(folder, spec))
+            node = stack.enter_context(running(folder, spec))
         except (RootlessNodeError, tools.ToolError) as error:
             if "namespaces" in str(error):
                 pytest.skip(f"no rootless node: {error}")

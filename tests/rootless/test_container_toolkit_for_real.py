@@ -25,8 +25,8 @@ from gpuclusters.rootless.model import LiveRootless
 from lab.tools.debian_packages import unpacked
 from tests.fixtures import go_programs
 from tests.rootless import gpu_layer
-from tests.rootless.node import PrivateMachine, machine_or_skip, needed
-from tests.rootless.test_namespaces_for_real import PACKAGES
+from tests.rootless.node.machine import PrivateMachine, machine_or_skip, needed
+from tests.rootless.node.node import PACKAGES
 from tests.unit.machines.test_containerd_reads import MODULE, PINNED, pinned
 
 pytestmark = pytest.mark.timeout(3 * go_programs.BUILD_SECONDS)

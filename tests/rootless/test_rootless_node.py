@@ -33,8 +33,8 @@ from tests.lab.nodes import cgroup_files, this_machine
 from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
 from tests.rootless import gpu_layer
 from tests.rootless.gpu_layer import CONTROL, DRIVER
-from tests.rootless.node import RootlessNodeError
-from tests.rootless.node.configuration import SLIRP_HOST
+from tests.rootless.node.machine import RootlessNodeError
+from tests.rootless.node.node import SLIRP_HOST
 from tests.rootless.rootless_lab import WITH_LIBC, RootlessLab, rootless_lab
 
 pytestmark = [

@@ -20,7 +20,7 @@ from gpuclusters.usernetes import decide
 from gpuclusters.usernetes.addresses import ApiAccess
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
 from tests.fixtures.tables import beside
-from tests.rootless.node.configuration import layer
+from tests.rootless.node.node import layer
 
 CASES = beside(__file__, "usernetes_node.yaml")
 IP = "10.128.0.7"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import secrets
 import shutil
 import subprocess
@@ -29,7 +28,6 @@ from lab.control_plane.kube import UnavailableError
 from lab.gpu_operator import toolkit
 from lab.nodes import NodesStatus, command_in, machine_facts
 from lab.nodes.choice import obstacles
-from lab.nodes.model import Devices
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.waiting import eventually
@@ -71,10 +69,8 @@ class RealLab:
     token: str = ""
     """By which its pods find it, in a cluster that others use."""
     archives: tuple[Path, ...] = ()
-    devices: Devices = field(default_factory=dict)
-    """Of the first node."""
-    hosts: Path | None = None
-    """Folder of the simulated hosts under the nodes."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """What else `NodesSpec` says."""
 
     @property
     def client(self) -> tuple[str, ...]:
@@ -90,22 +86,19 @@ class RealLab:
         **others: Any,
     ) -> NodesStatus:
         """Start them; again: changes nothing. With these nodes of a capacity and archives beside its own."""
-        taint, own = Taint(TAINT, "NoSchedule", self.token), nodes.OWN_CAPACITY
+        own, taint = nodes.OWN_CAPACITY, Taint(TAINT, "NoSchedule", self.token)
         sizes = dict.fromkeys(self.names, (own, own)) | dict.fromkeys(more, (capacity, allocatable))
-        return nodes.start(
-            self.folder,
-            nodes.NodesSpec(
-                control_plane=self.cluster.folder,
-                nodes=tuple(
-                    NodeSpec(name, {TAINT: self.token}, *size, taints=(taint,))
-                    for name, size in sizes.items()
-                ),
-                images=(*self.archives, *archives),
-                hosts=self.hosts,
-                devices={self.names[0]: self.devices} if self.devices else {},
-                **others,
+        taken = {"taints": (taint,)} if self.token else {}
+        spec = nodes.NodesSpec(
+            control_plane=self.cluster.folder,
+            nodes=tuple(
+                NodeSpec(name, {TAINT: self.token} if self.token else {}, *size, **taken)
+                for name, size in sizes.items()
             ),
+            images=(*self.archives, *archives),
+            **{**self.others, **others},
         )
+        return nodes.start(self.folder, spec)
 
     def in_node(self, name: str, *command: str) -> str:
         """Output of a command in the namespaces of a node, also while its host has not joined."""
@@ -118,15 +111,6 @@ class RealLab:
         """A configuration of containerd's as containerd of a node reads it."""
         program = str(tools.ensure(["containerd"])["containerd"])
         return self.in_node(name, program, "--config", str(configuration), "config", "dump")
-
-    def helm(self, *arguments: str) -> None:
-        """Run helm, without what this process's environment says of it."""
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("HELM_")}
-        done = subprocess.run(
-            [tools.ensure(["helm"])["helm"], f"--kubeconfig={self.cluster.kubeconfig}", *arguments],
-            env=environment, capture_output=True, text=True, timeout=600, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
 
     def kubectl(self, *arguments: str, given: str | None = None) -> str:
         """The output of kubectl; fails the test with what kubectl said."""
@@ -187,8 +171,19 @@ class RealLab:
         return sum(container["restartCount"] for container in found)
 
     def got(self, path: str) -> dict[str, Any]:
-        """An object, or a list of them: with less work for the machine than by kubectl."""
-        return patient_get(self.cluster, path)
+        """An object, or a list of them: with less work for the machine than by kubectl.
+
+        An API server that is busy is asked again.
+        """
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while True:
+            try:
+                with self.cluster.api() as api:
+                    return api.get(path)
+            except UnavailableError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
 
     def ready(self, namespace: str, *names: str) -> None:
         """Wait until the pods are Ready."""
@@ -198,8 +193,18 @@ class RealLab:
             )
 
     def run_in(self, namespace: str, pod: str, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in a pod's container, as soon as it can be reached."""
-        return run_in(self.client, namespace, pod, *command)
+        """Run a command in a pod's container, as soon as it can be reached.
+
+        A command that failed has failed. One that was not reached, because a kubelet is busy or away, is
+        tried again.
+        """
+        line = [*self.client, "exec", f"--namespace={namespace}", pod, "--", *command]
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while True:
+            done = called(line)
+            if done.returncode == 0 or _ENDED in done.stderr or time.monotonic() > deadline:
+                return done
+            time.sleep(0.5)
 
 
 def called(line: Sequence[str], given: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -213,36 +218,6 @@ def called(line: Sequence[str], given: str | None = None) -> subprocess.Complete
             return done
 
 
-def run_in(
-    client: Sequence[str], namespace: str, pod: str, *command: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a command in a pod's container; `client` is kubectl as administrator.
-
-    A command that failed has failed. One that was not reached, because a kubelet is busy or away, is tried
-    again.
-    """
-    line = [*client, "exec", f"--namespace={namespace}", pod, "--", *command]
-    deadline = time.monotonic() + _WAIT_SECONDS
-    while True:
-        done = called(line)
-        if done.returncode == 0 or _ENDED in done.stderr or time.monotonic() > deadline:
-            return done
-        time.sleep(0.5)
-
-
-def patient_get(cluster: KubeCluster, path: str) -> dict[str, Any]:
-    """What the API server has there; one that is busy is asked again."""
-    deadline = time.monotonic() + _WAIT_SECONDS
-    while True:
-        try:
-            with cluster.api() as api:
-                return api.get(path)
-        except UnavailableError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.5)
-
-
 def _is_there(cluster: KubeCluster, path: str) -> bool:
     with suppress(UnavailableError), cluster.api() as api:
         return api.request("GET", path)[0] == 200
@@ -251,12 +226,7 @@ def _is_there(cluster: KubeCluster, path: str) -> bool:
 
 @contextmanager
 def real_lab(
-    cluster: KubeCluster,
-    count: int = 1,
-    devices: Devices | None = None,
-    archives: Sequence[Path] = (),
-    *,
-    with_hosts: bool = False,
+    cluster: KubeCluster, count: int = 1, *, with_hosts: bool = False
 ) -> Iterator[RealLab]:
     """So many real nodes, gone afterwards; skips, with the reason, where a program cannot be had.
 
@@ -265,12 +235,12 @@ def real_lab(
     token = secrets.token_hex(4)
     names = tuple(f"real-{token}-{number}" for number in range(count))
     tools.ensure([*nodes.TOOLS, "kubectl"])
-    basic = images.basic(print)
     # Below the folder of the run: whatever happens to this process, the nodes end when that is removed.
     folder = Path(tempfile.mkdtemp(prefix="real-", dir=cluster.folder))
     under = folder / "hosts" if with_hosts else None
-    kept = (*basic, *archives)
-    made = RealLab(folder / "nodes", cluster, names, token, kept, devices or {}, under)
+    made = RealLab(
+        folder / "nodes", cluster, names, token, tuple(images.basic(print)), {"hosts": under}
+    )
     try:
         if under:
             lab.hosts.start(under, [lab.hosts.HostSpec(name, condition="node") for name in names])
@@ -314,7 +284,6 @@ def own_cluster(
     """
     tools.ensure([*nodes.TOOLS, "kubectl"])
     kept = (*images.basic(print), *archives)
-    own = nodes.OWN_CAPACITY
     with ExitStack() as stack:
         stack.callback(control_plane.stop, folder, print)
         plane = control_plane.start(folder, print)
@@ -324,11 +293,10 @@ def own_cluster(
             lab.hosts.start(folder / "hosts", list(specs))
             others["hosts"] = folder / "hosts"
         stack.callback(nodes.stop, folder / "nodes")
-        made = tuple(NodeSpec(name, {}, own, own) for name in names)
-        spec = nodes.NodesSpec(control_plane=folder, nodes=made, images=kept, **others)
-        nodes.start(folder / "nodes", spec)
         cluster = KubeCluster(folder, plane.kubeconfig, plane.url, tuple(names))
-        yield RealLab(folder / "nodes", cluster, tuple(names))
+        made = RealLab(folder / "nodes", cluster, tuple(names), "", kept, others)
+        made.start()
+        yield made
 
 
 def simulated(folder: Path, name: str) -> SimulatedHost:
@@ -380,4 +348,4 @@ def install_operator(real: RealLab, values: Any) -> None:
     file.write_text(json.dumps(values))
     chart = str(CHARTS / "gpu-operator")
     words = ("upgrade", "--install", "gpu-operator", chart, "--skip-crds", "-f", str(file))
-    real.helm(*words, "-n", "gpu-operator")
+    real.cluster.run("helm", *words, "-n", "gpu-operator")

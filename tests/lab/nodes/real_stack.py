@@ -9,8 +9,7 @@ components and applied with kubectl, which is a minute faster than an engine.
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,23 +35,18 @@ from lab import issuer, lifecycle, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.hosts import HostSpec
 from lab.hosts.folder import HostFolder, HostsFolder
-from lab.kubelet.kata_installer import IMAGE as KATA_DEPLOY
 from lab.nodes import Kind
 from lab.spec import LabSpec
 from stacks import kata
 from tests.components.recorder import record
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import eventually
-from tests.lab.nodes.real_lab import called, patient_get, run_in
+from tests.lab.nodes.real_lab import RealLab, called
 
 NODE = "hgx-01"
 BESIDE = "services-01"
 """Without GPUs, and without a simulated host under it."""
-SYSTEM = "gpu-clusters-system"
-"""Namespace of the API."""
-CONTROLLERS = "gpu-clusters-controllers"
-"""That of the controllers."""
-PATIENCE = 300.0
 _CONFIG = CaasConfig.model_validate(
     {
         "name": "test",
@@ -67,84 +61,60 @@ _CONFIG = CaasConfig.model_validate(
         "kata": {"overhead": {"cpu-millicores": 10, "memory-mib": 10}},
     }
 )
+ACCOUNTS = _CONFIG.programs.accounts
 RESOURCE = _CONFIG.device_access.resource_name
 PLAN = plan(_CONFIG)
 GPUS = dict(sorted(PLAN.nodes[0].board.gpus.items()))
 
 
-@dataclass(frozen=True)
-class RealStack:
-    """The cluster with its programs, and the API as a tenant calls it."""
+@dataclass(frozen=True, slots=True)
+class RealStack(RealLab):
+    """The cluster with its programs, and the API as a tenant calls it, at a port of this machine."""
 
-    folder: Path
-    inventory: Inventory
-    client: tuple[str, ...]
-    """kubectl as administrator."""
-    port: int
-    """Of the API, on this machine."""
-
-    @property
-    def nodes(self) -> Path:
-        """The folder of the real nodes."""
-        return self.folder / "nodes"
+    port: int = 0
 
     @property
     def host(self) -> HostFolder:
         """The simulated host under the node."""
-        return HostsFolder(self.folder / "hosts").host(NODE)
+        return HostsFolder(self.cluster.folder / "hosts").host(NODE)
 
-    def token(self, who: str) -> str:
-        """A tenant's."""
-        return issuer.token(self.folder / "issuer", who)
+    def bearer(self, who: str) -> str:
+        """A tenant's token."""
+        return issuer.token(self.cluster.folder / "issuer", who)
 
     def call(self, who: str, method: str, path: str, body: Any = None) -> Answer:
         """Call the API as a tenant."""
         api = ContainerApi(f"http://127.0.0.1:{self.port}")
-        return api.call(method, path, self.token(who), body)
+        return api.call(method, path, self.bearer(who), body)
 
-    def kubectl(self, *arguments: str, given: Any = None) -> subprocess.CompletedProcess[str]:
-        """Run kubectl; `given` is an object for its input."""
-        return called([*self.client, *arguments], json.dumps(given) if given is not None else None)
+    def create(self, manifest: Mapping[str, Any], *words: str) -> str:
+        """Why an object is not taken; empty if it is."""
+        given = json.dumps(manifest)
+        done = called([*self.client, *(words or ("create",)), "-f", "-"], given)
+        return done.stderr if done.returncode else ""
 
-    def found(self, path: str) -> dict[str, Any]:
-        """An object, or a list of them, as the API server has it.
-
-        What is looked at again and again: a kubectl each time takes more of the machine than the node.
-        """
-        return patient_get(KubeCluster(self.folder, self.inventory.kubeconfig, ""), path)
-
-    def run_in(self, namespace: str, pod: str, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in a pod's container, as soon as it can be reached."""
-        return run_in(self.client, namespace, pod, *command)
-
-    def declared(self, manifest: dict[str, Any]) -> None:
+    def declared(self, manifest: Mapping[str, Any]) -> None:
         """Create it; a custom resource has to wait until its kind is served."""
+        apply = ("apply", "--server-side", "--force-conflicts")
         name = f"{manifest['kind']} {manifest['metadata']['name']}"
-        command = ("apply", "--server-side", "--force-conflicts", "-f", "-")
-        eventually(
-            lambda: self.kubectl(*command, given=manifest).returncode == 0, f"{name} is taken"
-        )
+        eventually(lambda: self.create(manifest, *apply) == "", f"{name} is taken")
 
-    def rolled_out(self, kind: str, program: Program) -> bool:
+    def rolled_out(self, program: Program) -> bool:
         """Whether all of its pods are ready."""
-        home = _CONFIG.programs.accounts.namespace(program)
-        status = self.found(f"/apis/apps/v1/namespaces/{home}/{kind}/{program}")["status"]
+        kind = "daemonsets" if program is Program.DEVICE_PLUGIN else "deployments"
+        home = f"/apis/apps/v1/namespaces/{ACCOUNTS.namespace(program)}"
+        status = self.got(f"{home}/{kind}/{program}")["status"]
         return 1 in (status.get("readyReplicas"), status.get("numberReady"))
-
-    def node(self) -> dict[str, Any]:
-        """The Node, by the types of its conditions, and its labels."""
-        body = self.found(f"/api/v1/nodes/{NODE}")
-        conditions = {c["type"]: c["status"] for c in body["status"]["conditions"]}
-        return {"labels": body["metadata"]["labels"], "conditions": conditions}
 
     def leases(self) -> list[dict[str, Any]]:
         """Status of each GPU's lease, with its `module`."""
-        items = self.found("/apis/gpu-clusters.dev/v1alpha1/gpuleases")["items"]
+        items = self.got("/apis/gpu-clusters.dev/v1alpha1/gpuleases")["items"]
         return [{**lease.get("status", {}), "module": lease["spec"]["module"]} for lease in items]
 
-    def phases(self) -> list[str]:
-        """The phase of each GPU."""
-        return sorted(lease.get("phase", "") for lease in self.leases())
+    def all_free(self) -> None:
+        """Wait until the next tenant may have any GPU."""
+        free = ["Free"] * len(GPUS)
+        eventually(lambda: [one.get("phase") for one in self.leases()] == free, "all GPUs are free")
 
 
 @contextmanager
@@ -159,61 +129,40 @@ def real_stack(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealSt
         kind=Kind.REAL,
         real=frozenset({NODE, BESIDE}),
     )
+    tools.ensure(["kubectl"])
     try:
-        kubectl = tools.ensure(["kubectl"])["kubectl"]
         lifecycle.start(folder, spec, print)
         inventory = read_inventory(folder)
         assert inventory is not None
         monkeypatch.setenv("GPU_CLUSTERS_SSH_KEY_FILE", str(inventory.ssh_private_key))
         write_cdi(inventory.hosts[NODE])
-        client = (str(kubectl), f"--kubeconfig={inventory.kubeconfig}")
-        port = nodes.entrance(folder / "nodes", SYSTEM, "api", 80)
-        stack = RealStack(folder, inventory, client, port)
-        for manifest in [*installer(), *manifests(inventory)]:
+        port = nodes.entrance(folder / "nodes", ACCOUNTS.namespace(Program.API), "api", 80)
+        cluster = KubeCluster(folder, inventory.kubeconfig, "")
+        stack = RealStack(folder / "nodes", cluster, (NODE, BESIDE), port=port)
+        # Without kata-deploy no pod with this runtime class is placed.
+        for manifest in [*beside(__file__, "kata_deploy.yaml"), *manifests(inventory)]:
             stack.declared(manifest)
         for program in Program:
-            kind = "daemonsets" if program is Program.DEVICE_PLUGIN else "deployments"
-            eventually(
-                lambda kind=kind, program=program: stack.rolled_out(kind, program),
-                f"{program} is ready",
-            )
+            eventually(lambda p=program: stack.rolled_out(p), f"{program} is ready")
         yield stack
     finally:
         lifecycle.remove(folder, print)
 
 
+def connection(host: ResolvedHost) -> dict[str, Any]:
+    """How it is reached by SSH."""
+    return host.model_dump(include={"address", "port", "user", "host_key"})
+
+
 def write_cdi(host: ResolvedHost) -> None:
     """Have `CdiSpec` write its file on the host, over SSH: containerd of the node reads it there."""
-    connection = {
-        "host": host.name, "address": host.address, "port": host.port, "user": host.user,
-        "host_key": host.host_key,
-    }  # fmt: skip
     CdiSpecProvider().create(
         {
-            "connection": connection,
+            "connection": connection(host) | {"host": host.name},
             "path": cdi.spec_path(RESOURCE, cdi.VfioBackend.LEGACY),
             "kind": RESOURCE,
             "devices": [{"name": str(module), "pci_address": pci} for module, pci in GPUS.items()],
         }
-    )
-
-
-def configured(inventory: Inventory) -> str:
-    """What the programs are told, as the stack tells it."""
-    host = inventory.hosts[NODE]
-    assert host.bmc is not None
-    assert inventory.issuer_keys is not None
-    machine = {
-        "address": host.address, "port": host.port, "user": host.user, "host_key": host.host_key,
-        "bmc": host.bmc.model_dump(mode="json"),
-    }  # fmt: skip
-    return settings_file(
-        _CONFIG,
-        PLAN,
-        hosts={NODE: machine},
-        issuer=inventory.issuer,
-        issuer_keys=inventory.issuer_keys.model_dump(mode="json"),
-        golden_firmware=inventory.golden_firmware,
     )
 
 
@@ -223,14 +172,24 @@ def manifests(inventory: Inventory) -> list[dict[str, Any]]:
     The scheduler may put Deployments anywhere; here they must not be on the node that will be lost.
     """
 
+    bmc, keys = inventory.hosts[NODE].bmc, inventory.issuer_keys
+    assert bmc is not None
+    assert keys is not None
+
     def declare() -> None:
         secrets = {
             "ssh-private-key": inventory.ssh_private_key.read_text(),
             "bmc-password": inventory.bmc_password.read_text(),
         }
-        accounts = _CONFIG.programs.accounts
-        text = configured(inventory)
-        system = System("system", accounts=accounts, settings=text, secrets=secrets)
+        text = settings_file(
+            _CONFIG,
+            PLAN,
+            hosts={NODE: connection(inventory.hosts[NODE]) | {"bmc": bmc.model_dump(mode="json")}},
+            issuer=inventory.issuer,
+            issuer_keys=keys.model_dump(mode="json"),
+            golden_firmware=inventory.golden_firmware,
+        )
+        system = System("system", accounts=ACCOUNTS, settings=text, secrets=secrets)
         kata.runtime(_CONFIG)
         TenancyApi(
             "tenancy",
@@ -240,7 +199,7 @@ def manifests(inventory: Inventory) -> list[dict[str, Any]]:
             gpu_resource=RESOURCE,
             huge_pages=_CONFIG.kata.huge_pages,
             network=isolation.Network(),
-            controllers=_CONFIG.programs.accounts.user(Program.CONTROLLERS),
+            controllers=ACCOUNTS.user(Program.CONTROLLERS),
         )
         Programs("programs", image=LAB_IMAGE, replicas=1, nodes=[NODE], system=system)
 
@@ -250,34 +209,3 @@ def manifests(inventory: Inventory) -> list[dict[str, Any]]:
         if one["kind"] == "Deployment":
             one["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": BESIDE}
     return found
-
-
-def installer() -> list[dict[str, Any]]:
-    """kata-deploy, as its chart in the lab has it: without it no pod with this runtime class is placed."""
-    settings = {"suffix": "", "distribution": "k8s", "shims": [_CONFIG.kata.shim.value]}
-    name = {"name": "kata-deploy", "namespace": "kube-system"}
-    labels = {"app": "kata-deploy"}
-    container = {
-        "name": "kube-kata",
-        "image": f"{KATA_DEPLOY}:4.1.0",
-        "command": ["/usr/bin/kata-deploy", "install"],
-    }
-    volume = {"name": "custom-configs", "configMap": {"name": "kata-deploy-custom-configs"}}
-    template = {
-        "metadata": {"labels": labels},
-        "spec": {"containers": [container], "volumes": [volume]},
-    }
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {**name, "name": "kata-deploy-custom-configs"},
-            "data": {"settings.json": json.dumps(settings)},
-        },
-        {
-            "apiVersion": "apps/v1",
-            "kind": "DaemonSet",
-            "metadata": name,
-            "spec": {"selector": {"matchLabels": labels}, "template": template},
-        },
-    ]

@@ -29,7 +29,6 @@ from tests.lab.nodes.real_lab import (
     found_cluster,
     install_operator,
     make_room_for_operator,
-    patient_get,
     simulated,
 )
 from tests.rootless import gpu_layer
@@ -179,9 +178,9 @@ def test_with_the_default_a_variable_gives_any_pod_all_gpus(world: World) -> Non
 
 
 def test_what_a_toolkit_left_is_found_by_what_the_node_says(world: World) -> None:
-    world.lab.helm("uninstall", "gpu-operator", "-n", "gpu-operator")
+    world.lab.cluster.run("helm", "uninstall", "gpu-operator", "-n", "gpu-operator")
     path = "/apis/nvidia.com/v1/clusterpolicies"
-    eventually(lambda: not patient_get(world.lab.cluster, path)["items"], "no policy is left")
+    eventually(lambda: not world.lab.got(path)["items"], "no policy is left")
     eventually(lambda: "nvidia" in world.handlers(), "the node tells of the runtime")
     said = world.doctor()
     assert set(said) == {"gpu-operator.toolkit-left"}

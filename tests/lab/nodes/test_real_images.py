@@ -43,7 +43,9 @@ def lab(tools_at_hand: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def install(lab: RealLab, release: str, chart: str, *more: str) -> None:
     """Install one of the lab's charts in a namespace of its own; waits for its hooks."""
     folder = str(CHARTS / chart)
-    lab.helm("install", release, folder, f"--namespace={release}", "--create-namespace", *more)
+    lab.cluster.run(
+        "helm", "install", release, folder, f"--namespace={release}", "--create-namespace", *more
+    )
 
 
 def all_ready(lab: RealLab, namespace: str) -> bool:
@@ -75,7 +77,7 @@ def test_pods_of_the_labs_charts_become_ready_and_their_jobs_end(lab: RealLab) -
     # Jobs of a chart end.
     suffix = ("--set", "deploymentMode=job", "--set", "env.multiInstallSuffix=b")
     install(lab, "kata-job", "kata-deploy", *suffix, "--timeout=300s")
-    lab.helm("uninstall", "kata-job", "--namespace=kata-job", "--timeout=300s")
+    lab.cluster.run("helm", "uninstall", "kata-job", "--namespace=kata-job", "--timeout=300s")
 
 
 def test_any_image_of_a_tenant_runs_and_says_what_it_is(lab: RealLab) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -32,17 +32,7 @@ _SERVES = "echo $HOSTNAME > /tmp/index.html; exec httpd -f -h /tmp -p 8000"
 _TRIES = 30
 _BOTH = {"one", "two"}
 _OTHERS = "of-somebody-else"
-_NAMED = [
-    "kubelet",
-    "dockerd",
-    "cri-dockerd",
-    "crio",
-    "k3s-server",
-    "k3s-agent",
-    "rke2",
-    "k0s",
-    "kubelite",
-]
+_NAMED = {"kubelet", "dockerd", "cri-dockerd", "crio", "k3s-server", "rke2", "k0s", "kubelite"}
 
 
 @pytest.fixture(scope="module")
@@ -259,47 +249,23 @@ def test_a_stop_leaves_the_machine_as_it_was_and_a_start_keeps_entrances(
     eventually(lambda: through(port) != "", "the same entrance leads there")
 
 
-@contextlib.contextmanager
-def called(path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of this name, which does nothing."""
-    path.symlink_to(sys.executable)
-    # Its name is there when the call returns: that waits until the program was found.
-    line = [str(path), "-I", "-S", "-c", "import sys; sys.stdin.read()"]
-    with subprocess.Popen(line, stdin=subprocess.PIPE) as process:
-        yield process
-
-
 def test_kubelets_and_runtimes_of_the_machine_are_named_and_nothing_else(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
+        pids = {}
         for name in (*_NAMED, "kubectl", "containerd-shim-runc-v2"):
-            process = stack.enter_context(called(tmp_path / name))
-            told = name in _NAMED
-            assert (f"{name} (pid {process.pid})" in machine_facts().others) == told, name
-            assert (f"(pid {process.pid})" in " ".join(machine_facts().others)) == told, name
-
-
-@dataclass(frozen=True)
-class Containerd:
-    """One that is no node's."""
-
-    process: subprocess.Popen[bytes]
-    socket: Path
-    ctr: Path
-
-    def ask(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run ctr with it."""
-        line = [str(self.ctr), "--address", str(self.socket), *command]
-        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
-
-    def works_on(self) -> bool:
-        """Whether it is the one that has its namespace still."""
-        listed = self.ask("namespaces", "list").stdout
-        return self.process.poll() is None and _OTHERS in listed
+            (tmp_path / name).symlink_to(sys.executable)
+            # Its name is there when the call returns: that waits until the program was found.
+            line = [str(tmp_path / name), "-I", "-S", "-c", "import sys; sys.stdin.read()"]
+            pids[name] = stack.enter_context(subprocess.Popen(line, stdin=subprocess.PIPE)).pid
+        told = machine_facts().others
+        ours = {name for name, pid in pids.items() if f"(pid {pid})" in " ".join(told)}
+        assert ours == _NAMED
+        assert {f"{name} (pid {pids[name]})" for name in _NAMED} <= {*told}
 
 
 @contextlib.contextmanager
-def containerd(folder: Path) -> Iterator[Containerd]:
-    """Containerd in the machine's own namespaces, with everything of it in this folder."""
+def containerd(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[str]]]:
+    """One that is no node's, with everything of it in this folder; and the words by which ctr asks it."""
     programs = tools.ensure(["containerd", "ctr"])
     # They would make folders in /opt, /etc and /run of the machine, where tests beside compare.
     without = [f"io.containerd.{name}" for name in ("internal.v1.opt", "nri.v1.nri", "grpc.v1.cri")]
@@ -312,13 +278,15 @@ def containerd(folder: Path) -> Iterator[Containerd]:
     with (folder / "log").open("wb") as log:
         line = [str(programs["containerd"]), "--config", str(configuration)]
         process = subprocess.Popen(line, stdout=log, stderr=log)
-    made = Containerd(process, folder / "c.sock", programs["ctr"])
+    ask = [str(programs["ctr"]), "--address", str(folder / "c.sock")]
+    create = [*ask, "namespaces", "create", _OTHERS]
     try:
         eventually(
-            lambda: process.poll() is not None or made.ask("version").returncode == 0, "it answers"
+            lambda: process.poll() is not None or subprocess.run(create).returncode == 0,
+            "it answers",
         )
         assert process.poll() is None, (folder / "log").read_text()
-        yield made
+        yield process, ask
     finally:
         process.terminate()
         process.wait()
@@ -328,24 +296,30 @@ def test_a_lab_beside_a_containerd_leaves_it_alone_and_ends_when_its_folder_is_r
     kube_api: KubeCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     # The path of a socket must be short.
-    with containerd(tmp_path_factory.mktemp("c")) as there:
-        assert there.ask("namespaces", "create", _OTHERS).returncode == 0
-        socket = there.socket.stat().st_ino
+    folder = tmp_path_factory.mktemp("c")
+    with containerd(folder) as (process, ask):
+        socket = (folder / "c.sock").stat().st_ino
+
+        def works_on() -> bool:
+            """Whether it is the one that has its namespace still."""
+            listed = subprocess.check_output([*ask, "namespaces", "list"], text=True)
+            return process.poll() is None and _OTHERS in listed
+
         # What tests beside take of inotify at this moment is another reason than the one looked at.
         choice = choose(Wanted.AUTO, replace(machine_facts(), inotify=INOTIFY_NEEDED))
         assert choice.kind is Kind.REAL
-        assert f"containerd (pid {there.process.pid})" in choice.why
+        assert f"containerd (pid {process.pid})" in choice.why
         assert "already there, left alone" in choice.why
         with real_lab(kube_api) as other:
             # It has a containerd of its own, which is not the one that was there.
-            spaces = other.in_node(other.names[0], str(there.ctr), "namespaces", "list")
+            spaces = other.in_node(other.names[0], ask[0], "namespaces", "list")
             assert ("k8s.io" in spaces, _OTHERS in spaces) == (True, False)
-            assert there.works_on()
+            assert works_on()
             own = token(other.folder)
             held = nodes.status(other.folder).pid
             assert held is not None
             (other.folder / "process.json").unlink()
             eventually(lambda: not lives(held), "the process has ended")
             assert this_machine.of(this_machine.seen(other.folder), own) == []
-        assert there.works_on()
-        assert there.socket.stat().st_ino == socket
+        assert works_on()
+        assert (folder / "c.sock").stat().st_ino == socket

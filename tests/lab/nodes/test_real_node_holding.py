@@ -5,128 +5,85 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from lab.control_plane import NodeSpec
 from lab.nodes import cri, first_process, held_node
-from lab.nodes.announcements import Announcements
 from lab.nodes.first_process import FirstProcess
 from lab.nodes.folder import RealNodeFolder
 from lab.nodes.held_node import HeldNode
-from lab.nodes.joining import Joining
-from lab.nodes.links import Switch
 from lab.nodes.machines import Machines
 from lab.nodes.model import NodesError, NodesSpec
-from lab.nodes.node_files import Place, Surroundings
 from lab.nodes.program import Program
 
 SPEC = NodeSpec("a")
 
 
-@dataclass
-class Around:
-    """What machines deal with; it notes what is done, and in which order."""
-
-    done: list[str] = field(default_factory=list)
-    pid: int = 1
-
-    def until_ready(self, _: object) -> None:
-        self.done.append("ready")
-
-    def connect(self, *_: object) -> None:
-        self.done.append("connected")
-
-    async def heard(self) -> None:
-        await asyncio.sleep(0)
-        self.done.append("heard")
-
-    def answer_at(self, _: str) -> None:
-        self.done.append("plugged")
-
-    def machines(self) -> Machines:
-        return Machines(
-            cast(Switch, self),
-            cast(Joining, self),
-            cast(Announcements, self),
-            lambda: self.done.append("told"),
-        )
-
-
-@dataclass
 class SlowNode:
-    """A node whose programs need until they are let."""
+    """A node that joins, whose programs need until they are let; what is done around it is noted."""
 
-    around: Around
-    let: asyncio.Event = field(default_factory=asyncio.Event)
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
-    name: str = "a"
-    is_on: bool = True
+    name = "a"
+    is_on = True
+
+    def __init__(self) -> None:
+        self.around = Mock(heard=AsyncMock())
+        self.let, self.asked = asyncio.Event(), asyncio.Event()
+        self.machines = Machines(self.around, self.around, self.around, self.around.told)
+        self.machines.wish(NodesSpec(Path("/lab"), (SPEC,), (), joins=("a",)))
+        self.machines.held["a"] = self  # type: ignore[assignment]
+        self.machines._changing["a"] = asyncio.Lock()
+
+    @property
+    def done(self) -> list[str]:
+        return [call[0] for call in self.around.mock_calls]
 
     async def begin(self, *_: object) -> None:
         self.asked.set()
         await self.let.wait()
-        self.around.done.append("begun")
+        self.around.begun()
 
     async def cease(self, **_: object) -> None:
-        self.asked.set()
-        await self.let.wait()
-        self.around.done.append("ceased")
+        await self.begin()
 
 
 def test_a_node_begins_to_its_end_whoever_follows_the_hosts_meanwhile() -> None:
-    around = Around()
-    asyncio.run(around.machines().until_ready())
-    # Nodes are told of when their hosts have heard of them.
-    assert around.done == ["ready", "connected", "heard", "told"]
-    around.done.clear()
-
     async def cancelled_halfway() -> list[str]:
-        machines, node = around.machines(), SlowNode(around)
-        hold(machines, node)
-        follower = asyncio.create_task(machines.begin(SPEC))
+        node = SlowNode()
+        follower = asyncio.create_task(node.machines.begin(SPEC))
         await node.asked.wait()
         follower.cancel()
         await asyncio.gather(follower, return_exceptions=True)
         node.let.set()
-        while "told" not in around.done:
+        while "told" not in node.done:
             await asyncio.sleep(0.01)
-        return [*machines.playing]
+        assert node.machines.playing == {"a"}
+        return node.done
 
-    assert asyncio.run(asyncio.wait_for(cancelled_halfway(), 120)) == ["a"]
-    assert around.done[0] == "begun"
+    # Nodes are told of when their hosts have heard of them.
+    done = asyncio.run(asyncio.wait_for(cancelled_halfway(), 120))
+    assert done == ["begun", "until_ready", "connect", "heard", "told"]
 
 
 def test_that_no_kubelet_runs_is_not_said_before_it_has_ended() -> None:
-    around = Around()
-
     async def asked_while_it_ends() -> None:
-        machines, node = around.machines(), SlowNode(around)
-        hold(machines, node)
-        machines._playing["a"] = SPEC
-        ending = asyncio.create_task(machines.cease("a"))
+        node = SlowNode()
+        node.machines._playing["a"] = SPEC
+        ending = asyncio.create_task(node.machines.cease("a"))
         await node.asked.wait()
-        asking = asyncio.create_task(machines.control("a", "kubelet", "stop"))
+        asking = asyncio.create_task(node.machines.control("a", "kubelet", "stop"))
         await asyncio.sleep(0)
         node.let.set()
         with pytest.raises(NodesError, match="has not joined"):
             await asking
-        around.done.append("answered")
+        assert "begun" in node.done
         await ending
 
     asyncio.run(asyncio.wait_for(asked_while_it_ends(), 120))
-    assert around.done.index("ceased") < around.done.index("answered")
-
-
-def hold(machines: Machines, node: SlowNode) -> None:
-    """Have a node that joins, and is on."""
-    machines.wish(NodesSpec(Path("/lab"), (SPEC,), (), joins=("a",)))
-    machines.held["a"] = cast(HeldNode, node)
-    machines._changing["a"] = asyncio.Lock()
 
 
 class Answers:
@@ -159,9 +116,7 @@ class Answers:
 def test_an_answer_is_nobody_elses(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
     async def asked() -> int:
         process = Answers()
-        node = HeldNode(SPEC, cast(Place, None), cast(Surroundings, None), {})
-        node._process = cast(asyncio.subprocess.Process, process)
-        node.around = cast(Surroundings, SimpleNamespace(log="its log"))
+        node = HeldNode(SPEC, None, SimpleNamespace(log="its log"), {}, _process=process)  # type: ignore[arg-type]
         if late:
             monkeypatch.setattr(held_node, "_ANSWER_SECONDS", 0.05)
             with pytest.raises(NodesError, match="did not answer within"):

@@ -9,13 +9,11 @@ import contextlib
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import psutil
 import pytest
 
-from gpuclusters.tenancy import isolation, programs
 from gpuclusters.tenancy import proof as tenancy_proof
 from lab import nodes
 from lab.nodes.network import token
@@ -23,23 +21,16 @@ from tests.cilium import network as cilium
 from tests.cilium import programs as cilium_programs
 from tests.fixtures.tables import beside
 from tests.fixtures.waiting import eventually
-from tests.lab.nodes import beside_nodes, kernel_programs, this_machine
+from tests.lab.nodes import this_machine
 from tests.lab.nodes.policy_world import (
-    ACCOUNTS,
     FABRIC_MANAGER,
     KUBELET,
-    METADATA,
     NAMED,
-    PORTS,
     PROGRAMS,
     WEB,
     World,
-    apply,
-    egress,
     fill,
-    lead_out,
-    network,
-    reach,
+    policy,
 )
 from tests.lab.nodes.real_lab import REAL_NODE, own_cluster
 from tests.lab.nodes.this_machine import Seen
@@ -63,23 +54,11 @@ def world(
     # Built in minutes, which no test does.
     if cilium_programs.missing():
         pytest.skip("Cilium is not in the cache of tools; get it once: python -m tests.cilium")
-    with ExitStack() as stack:
-        names = ("real-01", "real-02")
-        folder = tmp_path_factory.mktemp("lab")
-        real = stack.enter_context(own_cluster(folder, names, network=cilium.__name__))
-        status = nodes.status(real.folder)
-        made = fill(real, status)
-        at = made.addresses
-        ports = {
-            at["files"]: (2049, WEB),
-            METADATA: (80,),
-            at["bmc"]: (443,),
-            at["public"]: (443, 22),
-        }
-        ports |= {at[name]: (443,) for name in NAMED}
-        stack.enter_context(beside_nodes.serving(status, tmp_path_factory.mktemp("www"), ports))
-        lead_out(status, at["files"])
-        yield made
+    folder = tmp_path_factory.mktemp("lab")
+    with own_cluster(folder, ("real-01", "real-02"), network=cilium.__name__) as real:
+        made = fill(real, nodes.status(real.folder))
+        with made.served(tmp_path_factory.mktemp("www")):
+            yield made
 
 
 @pytest.mark.parametrize("pod", REACH)
@@ -167,44 +146,37 @@ def test_what_cilium_refuses_is_said_to_be_invalid(world: World) -> None:
         "endpointSelector": {},
         "egress": [{"toEndpoints": [{}], "toFQDNs": [{"matchName": "example.com"}]}],
     }
-    metadata = {"name": "wrong", "namespace": "plain"}
-    wrong = {"apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy", "metadata": metadata}
-    apply(world.real, wrong | {"specs": [rule]})
-    eventually(lambda: _judged(world, "cnp/wrong", "plain") == "tenancy.invalid", "it is refused")
+    wrong = policy("plain", "wrong", specs=[rule])
+    world.apply(wrong)
+    eventually(lambda: _judged(_live(world, wrong)) == "tenancy.invalid", "it is refused")
     # Nothing of it is in force: the pods of its namespace are as open as before.
     world.exactly("plain/one", ["plain/two"])
     world.real.kubectl("delete", "cnp/wrong", "--namespace=plain")
 
 
 def test_our_policies_are_valid_and_agents_are_up(world: World) -> None:
-    for tenant, allowed in egress(world.addresses).items():
-        if allowed is not None:
-            assert _judged(world, "cnp/isolate", tenant) is None
-            # Its kinds add nothing to what we write: whoever compares finds no difference.
-            rules = isolation.network_policy(allowed, network(world.addresses), tenant)
-            assert _live(world, "cnp/isolate", tenant)["specs"] == rules
-    for program, spec in programs.network_policies(
-        reach(world.addresses, world.status), PORTS, monitored=True
-    ).items():
-        namespace = ACCOUNTS.namespace(program)
-        assert _judged(world, f"cnp/{programs.POLICY}", namespace) is None
-        assert _live(world, f"cnp/{programs.POLICY}", namespace)["spec"] == spec
-    rule = isolation.baseline(network(world.addresses))
-    assert _live(world, "ccnp/gpu-clusters-tenants", "default")["spec"] == rule
-    assert _judged(world, "ccnp/gpu-clusters-tenants", "default") is None
+    for ours in world.policies():
+        live = _live(world, ours)
+        assert _judged(live) is None
+        # Its kinds add nothing to what we write: whoever compares finds no difference.
+        assert {key: live.get(key) for key in ("spec", "specs")} == {
+            key: ours.get(key) for key in ("spec", "specs")
+        }
     found = json.loads(world.real.kubectl("get", "nodes", "--output=json"))["items"]
     assert tenancy_proof.network_agents({}, found) is None
 
 
-def _judged(world: World, policy: str, namespace: str) -> str | None:
+def _judged(live: dict[str, Any]) -> str | None:
     """The code of what our program makes of what Cilium says of a policy."""
-    fault = tenancy_proof.network_policy(_live(world, policy, namespace))
+    fault = tenancy_proof.network_policy(live)
     return fault.code if fault else None
 
 
-def _live(world: World, policy: str, namespace: str) -> Any:
-    found = world.real.kubectl("get", policy, f"--namespace={namespace}", "--output=json")
-    return json.loads(found)
+def _live(world: World, ours: dict[str, Any]) -> dict[str, Any]:
+    named = f"{ours['kind']}/{ours['metadata']['name']}"
+    where = f"--namespace={ours['metadata'].get('namespace', 'default')}"
+    found: dict[str, Any] = json.loads(world.real.kubectl("get", named, where, "--output=json"))
+    return found
 
 
 def test_policies_stay_in_force_while_an_agent_is_away(world: World) -> None:
@@ -227,21 +199,9 @@ def test_policies_stay_in_force_while_an_agent_is_away(world: World) -> None:
 
 def test_nothing_of_cilium_is_left_on_the_machine(world: World, before: Seen) -> None:
     own = token(world.real.folder)
-    ours = programs_of(world)
-    assert ours
     running = this_machine.seen(world.real.folder)
     nodes.stop(world.real.folder)
     stopped = this_machine.seen(world.real.folder)
     assert this_machine.of(stopped, own) == []
     assert this_machine.changed(running, stopped, world.real.folder) == {}
     assert this_machine.changed(before, stopped, world.real.folder) == {}
-    eventually(lambda: not ours & {*kernel_programs.loaded()}, "the kernel lets go of its programs")
-
-
-def programs_of(world: World) -> set[int]:
-    """The numbers of Cilium's programs at the interfaces of this lab: another may run beside it."""
-    names = kernel_programs.loaded()
-    cilium = {number for number, name in names.items() if name.startswith("cil_")}
-    at = {n for node in world.status.nodes.values() for n in kernel_programs.attached(node.pid)}
-    # An older kernel does not say where they are; of one lab alone are all.
-    return cilium & at if at else cilium

@@ -29,7 +29,6 @@ from tests.lab.nodes.real_lab import (
     install_operator,
     make_room_for_operator,
     own_cluster,
-    patient_get,
     played_operator,
     simulated,
 )
@@ -101,7 +100,7 @@ class World:
     def policy(self) -> str:
         """State and reason of the ClusterPolicy."""
         path = "/apis/nvidia.com/v1/clusterpolicies/cluster-policy"
-        status = patient_get(self.lab.cluster, path).get("status", {})
+        status = self.lab.got(path).get("status", {})
         ready = {c["type"]: c["reason"] for c in status.get("conditions", ())}.get("Ready", "")
         return f"{status.get('state', '')} {ready}"
 
@@ -290,6 +289,6 @@ def operand(world: World, app: str) -> dict[str, Any]:
 
 def operands(world: World, app: str) -> list[dict[str, Any]]:
     path = f"/api/v1/namespaces/gpu-operator/pods?labelSelector=app%3D{app}"
-    found = patient_get(world.lab.cluster, path)
+    found = world.lab.got(path)
     pods: list[dict[str, Any]] = found["items"]
     return pods

@@ -9,23 +9,10 @@ from typing import Any
 
 import pytest
 
-from lab.gpu_operator import device_nodes, operands
-from lab.gpu_operator.operands import TOOLKIT
-from lab.gpu_operator.real_nodes import FOLDER
+from lab.gpu_operator import device_nodes
 from lab.hosts.rke2.rke2_release import CONFIG_FILE, CONFIG_FOLDER
 from lab.nodes import rke2
 from lab.nodes.folder import RealNodeFolder
-
-POLICY = {
-    "metadata": {"name": "cluster-policy", "uid": "u"},
-    "spec": {
-        "toolkit": {
-            "repository": "nvcr.io/nvidia/k8s",
-            "image": "container-toolkit",
-            "version": "1",
-        }
-    },
-}
 
 
 @pytest.fixture
@@ -90,30 +77,12 @@ def test_the_configuration_names_the_default_handler_and_the_kubelets_arguments(
 
 def test_every_gpu_and_every_slice_has_nodes_of_its_own() -> None:
     slices = [f"{gpu}:{number}" for gpu in range(8) for number in range(7)]
-    own = [
-        number
-        for one in slices
-        for path, number in device_nodes.nodes_of(one).items()
-        if "caps" in path
-    ]
+    found = [device_nodes.nodes_of(one).items() for one in slices]
+    own = [number for nodes in found for path, number in nodes if "caps" in path]
     assert len(own) == len(set(own)) == 2 * len(slices)
     assert device_nodes.nodes_of("3") == {"/dev/nvidia3": 3}
     # A GPU that is handed out several times is one GPU.
     assert device_nodes.names(["0::1", "0::0", "1::0"]) == ["0", "1"]
     stated = device_nodes.specification(["0", "1:2"])
-    assert (stated["kind"], [one["name"] for one in stated["devices"]]) == (
-        "nvidia.com/gpu",
-        ["0", "1:2"],
-    )
-
-
-def test_operands_of_real_nodes_wait_to_be_told() -> None:
-    played = operands.daemon_set(TOOLKIT, POLICY, "gpu-operator")
-    real = operands.daemon_set(TOOLKIT, POLICY, "gpu-operator", real=True)
-    template = real["spec"]["template"]
-    assert template["metadata"] == played["spec"]["template"]["metadata"]
-    (init,), (container,) = template["spec"]["initContainers"], template["spec"]["containers"]
-    assert container["image"] == "nvcr.io/nvidia/k8s/container-toolkit:1"
-    assert init["command"][-3:] == ["operand", "init", "driver-validation"]
-    assert container["readinessProbe"]["exec"]["command"][-1] == f"test -e {FOLDER}/$POD_UID/ready"
-    assert template["spec"]["volumes"][0]["hostPath"]["path"] == FOLDER
+    assert stated["kind"] == "nvidia.com/gpu"
+    assert [one["name"] for one in stated["devices"]] == ["0", "1:2"]

@@ -8,23 +8,3 @@ subordinate ids and cgroups; rootlesskit and slirp4netns make the namespaces in 
 kubelet run. Our own scripts for hosts and nodes do what they do elsewhere; Docker, which would make the
 namespaces out of an image, is left out. docs/lab.md says what of it is a stand-in.
 """
-
-from tests.rootless.node.lifecycle import running
-from tests.rootless.node.machine import (
-    PrivateMachine,
-    RootlessNodeError,
-    machine_or_skip,
-    needed,
-)
-from tests.rootless.node.node import PACKAGES, RootlessNode, RootlessSpec
-
-__all__ = [
-    "PACKAGES",
-    "PrivateMachine",
-    "RootlessNode",
-    "RootlessNodeError",
-    "RootlessSpec",
-    "machine_or_skip",
-    "needed",
-    "running",
-]

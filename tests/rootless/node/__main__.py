@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lab import images
 from lab.control_plane import NodeSpec
-from tests.rootless.node import RootlessSpec, running
+from tests.rootless.node.node import RootlessSpec, running
 
 
 def main(folder: str, lab: str, name: str) -> None:
