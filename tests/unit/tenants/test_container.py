@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gpuclusters.container_api import container
-from gpuclusters.container_api.container import State
 from gpuclusters.container_api.request import ContainerRequest
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from tests.fixtures.tables import beside
@@ -94,55 +93,17 @@ def test_the_words_of_a_command_reach_the_program_as_they_were_written(word: str
     assert seen(pod).command == (word,)
 
 
-@pytest.mark.parametrize(("main", "metadata", "state", "reason"), CASES["states"])
-def test_the_state_says_where_a_container_is(
-    main: dict[str, Any] | None, metadata: dict[str, str], state: str, reason: str | None
-) -> None:
-    pod = made() if main is None else main_is(made(), **main)
-    pod["metadata"] |= metadata
-    told = seen(pod)
-    assert (told.state, told.reason) == (state, reason)
-
-
-@pytest.mark.parametrize(
-    ("phase", "code", "reason", "state"),
-    [("Succeeded", 0, "Completed", "succeeded"), ("Failed", 137, "OOMKilled", "failed")],
-)
-def test_an_ended_container_says_how(phase: str, code: int, reason: str, state: str) -> None:
-    ended = {
-        "exitCode": code,
-        "reason": reason,
-        "startedAt": "2026-11-21T12:01:00Z",
-        "finishedAt": "2026-11-21T12:02:00Z",
-    }
-    pod = main_is(made(), terminated=ended)
-    pod["status"]["phase"] = phase
-    told = seen(pod)
-    assert (told.state, told.exit_code, told.reason) == (state, code, reason)
-    assert (told.started_at, told.finished_at) == (ended["startedAt"], ended["finishedAt"])
-
-
-@pytest.mark.parametrize(("status", "terminated", "reason"), CASES["by its machine"])
-def test_a_container_whose_machine_ended_it_says_so_and_what_to_do(
-    status: dict[str, Any], terminated: dict[str, Any] | None, reason: str
-) -> None:
-    pod = main_is(made(), terminated=terminated) if terminated else made()
-    pod["status"] |= {**status, "phase": "Failed"}
-    told = seen(pod)
-    assert (told.state, told.reason) == (State.FAILED, reason)
-    assert (told.message or "").endswith("; ask for a new container")
-    assert GPU not in (told.message or "")
-
-
-@pytest.mark.parametrize(("phase", "status", "terminated"), CASES["otherwise"])
-def test_a_container_that_ended_otherwise_is_told_as_it_was(
-    phase: str, status: dict[str, Any], terminated: dict[str, Any] | None
-) -> None:
-    pod = main_is(made(), terminated=terminated) if terminated else made()
-    pod["status"] |= {**status, "phase": phase}
-    told = seen(pod)
-    assert told.reason == (terminated or status)["reason"]
-    assert told.message is None
+@pytest.mark.parametrize("case", CASES["seen"].values(), ids=CASES["seen"])
+def test_a_tenant_is_told_where_its_container_is_and_how_it_ended(case: dict[str, Any]) -> None:
+    pod = main_is(made(), **case["main"]) if "main" in case else made()
+    pod["metadata"] |= case.get("metadata", {})
+    pod["status"] |= case.get("status", {})
+    found = seen(pod).model_dump(mode="json")
+    assert {key: found[key] for key in case["told"]} == case["told"]
+    if case.get("by its machine"):
+        assert (found["state"], case["status"]["phase"]) == ("failed", "Failed")
+        assert found["message"].endswith("; ask for a new container")
+        assert GPU not in found["message"]
 
 
 def test_neither_host_nor_partition_is_told() -> None:

@@ -4,13 +4,11 @@ import copy
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
 from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.admission import POD_POLICY
 from gpuclusters.tenancy.cluster import (
-    TenancyInputs,
     ensure_tenancy,
     judge,
     observe_tenancy,
@@ -237,17 +235,3 @@ def test_a_tenant_that_holds_gpus_stays_and_those_of_others_and_free_ones_do_not
     remove_tenancy("acme", cluster)
     remove_tenancy("acme", cluster)
     assert ("tenancies", "acme") not in cluster.objects
-
-
-def test_inputs_may_not_say_the_same_thing_twice() -> None:
-    given = {
-        "cluster": "dev",
-        "kubeconfig": "x",
-        "tenant": "acme",
-        "namespace": "tenant-acme",
-        "spec": {"quota": {"hard": HARD}},
-    }
-    assert TenancyInputs.model_validate(given).tenancy().tenant == "acme"
-    for extra in ("tenant", "namespace"):
-        with pytest.raises(ValidationError, match="leave out"):
-            TenancyInputs.model_validate(given | {"spec": {"quota": {"hard": HARD}, extra: "x"}})
