@@ -85,7 +85,7 @@ def test_the_key_of_a_given_certificate_is_in_one_secret_and_nowhere_else(
 ) -> None:
     case = TABLE["given certificate"]
     exposure = case["caas"]["api"]["exposure"]
-    exposure["certificate"]["chain"], key = Authority(tmp_path).pair([exposure["host"]])
+    exposure["certificate"]["chain"], key = Authority(tmp_path).pair(exposure["host"])
     seen = declared({**case, "secrets": {"api-private-key": key}})
     check(seen, case)
     holders = [

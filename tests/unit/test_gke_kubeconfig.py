@@ -69,10 +69,11 @@ def api(tmp_path: Path) -> Iterator[tuple[str, str, list[str]]]:
             asked.append(self.headers.get("Authorization", ""))
             self.answer(200, {"gitVersion": "v1.34.1-gke.1829001"})
 
-    issued = Authority(tmp_path).issue("localhost")
+    issuer = Authority(tmp_path)
+    issued = issuer.issue("localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(issued / "tls.crt", issued / "tls.key")
-    authority = base64.b64encode((tmp_path / "ca.crt").read_bytes()).decode()
+    authority = base64.b64encode(issuer.certificate.read_bytes()).decode()
     with serving(Handler, context) as url:
         yield f"localhost:{url.rpartition(':')[2]}", authority, asked
 

@@ -214,7 +214,7 @@ def test_an_inventory_that_cannot_be_used_names_its_file_and_the_remedy(
 @pytest.fixture
 def pairs(tmp_path: Path) -> list[tuple[str, str]]:
     """Two certificates of one name, with their keys."""
-    return [Authority(tmp_path).pair(["api.corp.test"]) for _ in range(2)]
+    return [Authority(tmp_path).pair("api.corp.test") for _ in range(2)]
 
 
 @pytest.mark.parametrize(("key", "wrong"), GIVEN["keys-of-certificates"])
