@@ -33,6 +33,13 @@ def wanted(host: SimulatedHost) -> dict[str, Any]:
 
 
 @pytest.fixture
+def host(machine: SimulatedHost) -> SimulatedHost:
+    """The module's, without the specification."""
+    machine.path(PATH).unlink(missing_ok=True)
+    return machine
+
+
+@pytest.fixture
 def spec(host: SimulatedHost, provider: ProviderProcess) -> Resource:
     return provider.of(CdiSpecProvider, wanted(host))
 
@@ -88,15 +95,9 @@ def test_a_file_without_our_mark_is_refused_kept_and_adopted_only_if_it_hands_ou
 
     # As an administrator may have written it: no marks, access in full, another order.
     nodes = {one["name"]: {"path": node_of(host, one["pci_address"])} for one in devices()}
-    by_hand = {
-        "cdiVersion": "0.6.0",
-        "kind": "nvidia.com/pgpu",
-        "devices": [
-            {"name": name, "containerEdits": {"deviceNodes": [node]}}
-            for name, node in nodes.items()
-        ],
-        "containerEdits": {"deviceNodes": [{"path": "/dev/vfio/vfio", "permissions": "mrw"}]},
-    }
+    every = [{"name": m, "containerEdits": {"deviceNodes": [n]}} for m, n in nodes.items()]
+    shared = {"deviceNodes": [{"path": "/dev/vfio/vfio", "permissions": "mrw"}]}
+    by_hand = FOREIGN | {"cdiVersion": "0.6.0", "devices": every, "containerEdits": shared}
     same, nodes["3"]["path"] = yaml.safe_dump(by_hand), "/dev/vfio/999"
     host.path(PATH).write_text(json.dumps(by_hand))
     spec.refused("create", "device 3 is ", "/dev/vfio/999", " instead of ", "; declare it as it is")

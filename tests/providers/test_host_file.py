@@ -10,9 +10,11 @@ from gpuclusters.host.model import HostConnection
 from gpuclusters.host.resource import HostFileProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
+from tests.fixtures.tables import beside
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import ProviderProcess, Resource, provider_process
 
+FAULTS = beside(__file__, "file_faults.yaml")
 PATH = "/etc/kubernetes/kubelet.conf.d/20-gpu.conf"
 
 
@@ -106,34 +108,18 @@ def test_another_address_is_the_same_host_and_another_name_a_replacement(
     assert (renamed.replaces, renamed.delete_before_replace) == (["connection"], True)
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (faults.WrongHostKey(), ["the host shows the key SHA256:", "is pinned for it"]),
-        (
-            faults.RefuseConnections(),
-            ["no SSH connection (Connection refused); check that the host is up"],
-        ),
-        (faults.DropConnectionAfter(bytes=600), ["no SSH connection ("]),
-        (faults.DiskFull(path="/etc"), ["No space left on device", "free some space"]),
-        (faults.Hang(), ["did not end within 2 s"]),
-        (
-            faults.CommandFails(command="sudo", exit=1, stderr="sudo: a password is required\n"),
-            ["a password is required", "NOPASSWD"],
-        ),
-    ],
-    ids=lambda value: getattr(value, "kind", ""),
-)
+@pytest.mark.parametrize("kind", FAULTS)
 def test_every_fault_says_which_host_what_was_tried_and_what_to_do(
-    host: SimulatedHost, file: Resource, start_provider: StartProvider, fault: Any, said: list[str]
+    host: SimulatedHost, file: Resource, start_provider: StartProvider, kind: str
 ) -> None:
-    host.inject(fault)
+    row = FAULTS[kind]
+    host.inject(faults.parse(kind, row.get("values", {})))
     # Only where it is the time that is to run out: on a busy machine two seconds are not much.
     short = {"GPU_CLUSTERS_SSH_COMMAND_TIMEOUT_SECONDS": "2"}
-    process = start_provider(host, **(short if isinstance(fault, faults.Hang) else {}))
+    process = start_provider(host, **(short if kind == "hang" else {}))
     place = f"{host.name} ({host.endpoint.address}:{host.endpoint.port})"
     tried = process.of(HostFileProvider, wanted(host, content="token: top-secret-value\n"))
-    message = tried.refused("create", f"{place}: could not ", PATH, *said)
+    message = tried.refused("create", f"{place}: could not ", PATH, *row["said"])
     assert "top-secret-value" not in message
     # One line, without the SDK's traceback.
     assert message.startswith(place)

@@ -9,6 +9,7 @@ import pytest
 from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.host import reboot
 from gpuclusters.boot.resource import HostBootProvider
+from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.core import scripts
 from gpuclusters.core.errors import UnreachableError
 from gpuclusters.host.ssh import Completed
@@ -297,14 +298,9 @@ def test_a_prepared_machine_is_as_our_own_preparation_leaves_it(
         HostBootProvider,
         boot_inputs(host, kernel_arguments=list(arguments), huge_pages_1g={}, reboot="refuse"),
     )
-    listed = [
-        {"address": f"0000:{bus}:00.0", "pci_id": pci_id, "pci_class": pci_class}
-        for pci_id, pci_class, buses in (
-            ("10de:2330", "0302", "0f 10 41 44 86 87 b8 bb"),
-            ("10de:22a3", "0680", "05 06 07 08"),
-        )
-        for bus in buses.split()
-    ]
+    board = PRESETS[Platform.SUPERMICRO_HGX_H100]
+    gpus = [FUNCTIONS[0] | {"address": address} for address in board.gpus.values()]
+    listed = gpus + [FUNCTIONS[1] | {"address": address} for address in board.switches]
     listed.append({"address": "0000:03:00.1", "pci_id": "11f8:4128"})
     provider.create(VfioBindingProvider, vfio_inputs(host, functions=listed))
     said = json.dumps([dict(entry) for entry in host.journal()])

@@ -1,4 +1,4 @@
-"""Three servers and four agents go from one minor of Kubernetes to the next; the API answers all the time."""
+"""Three servers and three agents join, go to the next minor release while the API answers, and leave."""
 
 import threading
 import time
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuclusters.driver import model as gpu_driver
 from gpuclusters.driver.resource import GpuDriverProvider
@@ -25,8 +26,8 @@ AT_ONCE = 2
 
 @pytest.fixture(scope="module")
 def cluster(hosts_pool: Any, shared_processes: StartProvider) -> Cluster:
-    """Three servers and four agents, one of these with GPUs, which the tests change one after the other."""
-    machines = hosts_pool.add(6, "plain-server") + hosts_pool.add(1, "plain-gpu-v100")
+    """Three servers and three agents, one of these with GPUs, which the tests change one after the other."""
+    machines = hosts_pool.add(5, "plain-server") + hosts_pool.add(1, "plain-gpu-v100")
     key = {"GPU_CLUSTERS_SSH_KEY_FILE": str(machines[0].client_key)}
     made = Cluster(machines, shared_processes(key), servers=3)
     on_each(made, made.create)
@@ -80,11 +81,28 @@ def joins(host: SimulatedHost) -> list[str]:
     return [e["version"] for e in host.journal("rke2") if e.get("action") == "joined"]
 
 
-def test_what_pods_and_watchers_need_is_in_force_on_every_host(cluster: Cluster) -> None:
+def test_each_host_is_a_node_with_what_pods_need_and_a_second_run_has_nothing_to_do(
+    cluster: Cluster,
+) -> None:
+    assert set(cluster.nodes()) == set(cluster.hosts)
     for host in cluster.hosts.values():
+        node = cluster.node(host)
+        assert node.id == f"test/{host.name}"
+        assert (node.outputs["joined"], node.outputs["drift"]) == (True, [])
+        assert node.outputs["certificate_expires"].endswith("Z")
         assert host.run("sysctl -n fs.inotify.max_user_instances").stdout == "8192\n"
-        unmanaged = host.path(releases.NETWORK_MANAGER).read_text()
-        assert "unmanaged-devices=" in unmanaged
+        assert "unmanaged-devices=" in host.path(releases.NETWORK_MANAGER).read_text()
+    first, agent = cluster.servers[0], agents(cluster)[0]
+    kubeconfig = yaml.safe_load(cluster.node(first).outputs["kubeconfig"])
+    assert kubeconfig["clusters"][0]["cluster"]["server"] == f"https://{cluster.address}:6443"
+    assert kubeconfig["current-context"] == "test"
+    assert cluster.node(agent).outputs["kubeconfig"] == ""
+    for host in (first, agent):
+        node = cluster.node(host)
+        assert node.refresh().outputs["drift"] == []
+        assert not node.differs()
+        node.create()
+        assert joins(host) == [V35]
 
 
 def test_servers_one_by_one_then_agents_in_a_window_with_the_api_up_and_after_a_kill_too(
@@ -152,19 +170,31 @@ def test_a_newer_driver_drains_the_node_and_opens_it_again(cluster: Cluster) -> 
     assert host.path(gpu_driver.NOUVEAU_FILE).exists()
 
 
+def gone(cluster: Cluster, host: SimulatedHost) -> None:
+    node = cluster.node(host)
+    node.delete()
+    for path in ("/var/lib/rancher/rke2", "/usr/local/bin/rke2", releases.INOTIFY):
+        assert not host.path(path).exists()
+    node.delete()  # gone already is done
+    assert node.look().id == ""
+
+
 def test_a_node_that_is_taken_out_is_drained_deleted_and_uninstalled(cluster: Cluster) -> None:
     agent, first = agents(cluster)[0], cluster.servers[0]
     first.forget()
-    cluster.node(agent).delete()
+    gone(cluster, agent)
     done = [e["action"] for e in first.journal("rke2") if e.get("node") == agent.name]
     assert done[:4] == ["annotate", "cordon", "drain", "deleted"]
     assert agent.name not in cluster.nodes()
-    assert not agent.path("/var/lib/rancher/rke2").exists()
-    assert cluster.node(agent).look().id == ""
 
 
-def test_a_server_does_not_go_while_another_is_down(cluster: Cluster) -> None:
-    _, second, third = cluster.servers
+def test_a_server_does_not_go_while_another_is_down_and_in_the_end_all_of_them_go(
+    cluster: Cluster,
+) -> None:
+    first, second, third = cluster.servers
     second.sudo("systemctl stop rke2-server")
     cluster.node(third).refused("delete", f"lose their majority: {second.name} not Ready")
     assert third.path("/var/lib/rancher/rke2").exists()
+    second.sudo("systemctl start rke2-server")
+    for host in (*agents(cluster)[1:], third, second, first):
+        gone(cluster, host)

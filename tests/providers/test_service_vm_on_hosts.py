@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.boot.resource import HostBootProvider
+from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.fabric.resource import FabricPartitionsProvider
 from gpuclusters.service_vm.model import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
 from gpuclusters.service_vm.resource import ServiceVmProvider
@@ -19,7 +20,7 @@ from tests.providers.test_fabric_partitions import GPUS
 from tests.providers.test_fabric_partitions import wanted as partitions
 from tests.providers.test_prepared_hosts import boot_inputs
 
-SWITCHES = ["0000:05:00.0", "0000:06:00.0", "0000:07:00.0", "0000:08:00.0"]
+SWITCHES = list(PRESETS[Platform.SUPERMICRO_HGX_H100].switches)
 SEED = f"{IMAGE_FOLDER}/fabric-manager-seed.iso"
 
 
