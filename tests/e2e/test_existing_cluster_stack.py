@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,17 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuclusters.cli import doctor
+from gpuclusters.cli.project import Project, read_valid
+from gpuclusters.config.rke2_cluster import FoundCluster
 from gpuclusters.gpu_operator import objects
-from lab import tools
+from lab import nodes, tools
+from lab.gpu_operator import toolkit
+from lab.nodes.folder import RealNodeFolder
 from tests.e2e.conftest import SOURCE, Checkout, linked
 from tests.engine.warmkit import warm_project
-from tests.fixtures.control_plane import KubeCluster
-from tests.lab.nodes.real_lab import REAL_NODE, found_cluster
+from tests.fixtures.waiting import eventually
+from tests.lab.nodes.real_lab import REAL_NODE, RealLab, found_cluster, simulated
 
 pytestmark = REAL_NODE
 
@@ -28,6 +34,9 @@ NODE = "gpu-01"
 CHART = "gpu-operator.tgz"
 OWNERS = {"labels": {"example.com/rack": "7"}, "annotations": {"example.com/owner": "ops"}}
 """What the owner of the cluster has written to its node."""
+GPUS = {f"/dev/nvidia{number}" for number in range(8)}
+CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
+LOOK = "ls -1d /dev/nvidia* 2>/dev/null; echo looked; sleep 100000"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 COLLECTIONS = (
     "/api/v1/namespaces",
@@ -46,14 +55,41 @@ COLLECTIONS = (
 @dataclass(frozen=True)
 class World:
     dev: Checkout
-    cluster: KubeCluster
-
-    def get(self, path: str) -> dict[str, Any]:
-        with self.cluster.api() as api:
-            return api.get(path)
+    lab: RealLab
 
     def node(self) -> dict[str, Any]:
-        return self.get(f"/api/v1/nodes/{NODE}")
+        return self.lab.node(NODE)
+
+    def doctor(self) -> dict[str, str]:
+        """What `doctor` says of the cluster, by code."""
+        config = read_valid(Project(self.dev.folder, self.dev.lab), "dev").section
+        assert isinstance(config, FoundCluster)
+        said = doctor.found_cluster(config, self.lab.cluster.kubeconfig.read_text())
+        return {one.id: f"{one.text}; {one.fix}" for one in said if one.id}
+
+    def handlers(self) -> set[str]:
+        """The runtimes that the node itself tells of."""
+        return {one["name"] for one in self.node()["status"].get("runtimeHandlers", ())}
+
+    def containerd(self) -> dict[str, Any]:
+        """The part about runtimes of what containerd reads."""
+        main = RealNodeFolder(self.lab.folder / NODE).containerd_configuration
+        read: dict[str, Any] = tomllib.loads(self.lab.containerd(NODE, main))["plugins"]
+        found: dict[str, Any] = read["io.containerd.cri.v1.runtime"]["containerd"]
+        return found
+
+    def seen(self, name: str, *, visible: str = "", gpus: int = 0, **spec: Any) -> set[str]:
+        """The device nodes of GPUs that a container has."""
+        container = {
+            "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": visible}] if visible else [],
+            "resources": {"limits": {"nvidia.com/gpu": gpus}} if gpus else {},
+        }
+        self.lab.pod("default", name, LOOK, container=container, **spec)
+        self.lab.ready("default", name)
+        eventually(lambda: self.lab.logs("default", name).endswith("looked\n"), "it looked")
+        lines = self.lab.logs("default", name).splitlines()
+        self.lab.kubectl("delete", "pod", name, "--now")
+        return {line for line in lines if line.startswith("/dev/")}
 
     def comes_up(self, gpus: dict[str, str], default_runtime: str) -> None:
         """What the node offers, and whether NVIDIA's toolkit is told to make its runtime the default."""
@@ -61,7 +97,7 @@ class World:
         found: Mapping[str, str] = self.node()["status"]["allocatable"]
         offered = {k: v for k, v in found.items() if k.startswith("nvidia.com/") and v != "0"}
         assert offered == gpus
-        (policy,) = self.get("/apis/nvidia.com/v1/clusterpolicies")["items"]
+        (policy,) = self.lab.got("/apis/nvidia.com/v1/clusterpolicies")["items"]
         env = {one["name"]: one["value"] for one in policy["spec"]["toolkit"]["env"]}
         assert env["NVIDIA_RUNTIME_SET_AS_DEFAULT"] == default_runtime
         self.dev.up_again()
@@ -70,7 +106,7 @@ class World:
         """All objects of some collections, with their namespaces."""
         found = {}
         for path in COLLECTIONS:
-            metadata = [item["metadata"] for item in self.get(path)["items"]]
+            metadata = [item["metadata"] for item in self.lab.got(path)["items"]]
             found[path] = {f"{m.get('namespace', '')}/{m['name']}" for m in metadata}
         return found
 
@@ -108,7 +144,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         archive.rename(dev.folder / CHART)
         dev.extra["PULUMI_BACKEND_URL"] = f"file://{state}"
         dev.extra["PULUMI_CONFIG_PASSPHRASE"] = "gpu-clusters-lab"
-        made = World(dev, found.cluster)
+        made = World(dev, found)
         made.configure(default_runtime=False)
         kubeconfig = found.cluster.kubeconfig.read_text()
         secret = ("config", "set", "--secret", "gpu-clusters:kubeconfig", kubeconfig)
@@ -121,13 +157,36 @@ def world(tmp_path: Path) -> Iterator[World]:
 def test_the_operator_comes_up_changes_and_goes_and_the_cluster_is_its_owners_again(
     world: World,
 ) -> None:
+    assert world.doctor() == {}
+    assert not any(name.startswith("nvidia") for name in world.handlers())
+    world.lab.kubectl("label", "node", NODE, "microk8s.io/cluster=true")
+    said = world.doctor()
+    assert set(said) == {"gpu-operator.distribution-differs"}
+    assert "write kubernetes.distribution: microk8s" in said["gpu-operator.distribution-differs"]
+    world.lab.kubectl("label", "node", NODE, "microk8s.io/cluster-")
+
     before, metadata = world.names(), world.node()["metadata"]
     world.comes_up({"nvidia.com/gpu": "8"}, "false")
-    key = yaml.safe_load(world.cluster.kubeconfig.read_text())["users"][0]["user"]
+    key = yaml.safe_load(world.lab.cluster.kubeconfig.read_text())["users"][0]["user"]
     assert key["client-key-data"] not in str(world.dev.state())
+    # Without the default a container gets what it asks Kubernetes for.
+    runtimes = world.containerd()
+    assert runtimes["default_runtime_name"] == "runc"
+    assert runtimes["runtimes"]["nvidia"]["options"]["BinaryName"] == toolkit.RUNTIME
+    (given,) = world.seen("one", gpus=1) - CONTROL
+    assert given in GPUS
+    # A variable alone gives nothing, unless the pod has the class of containers that manage GPUs.
+    assert world.seen("names-all", visible="all") == set()
+    assert world.seen("manages", visible="all", runtimeClassName="nvidia") == GPUS | CONTROL
 
     world.configure(default_runtime=True, mig="all-1g.10gb")
     world.comes_up({"nvidia.com/mig-1g.10gb": "56"}, "true")
+    # With the default a variable gives any pod all GPUs; who asks nobody gets none.
+    default = "the toolkit made its runtime the default"
+    eventually(lambda: world.containerd()["default_runtime_name"] == "nvidia", default)
+    assert world.seen("takes-all", visible="all") >= GPUS | CONTROL
+    assert world.seen("asks-nobody") == set()
+    assert world.doctor() == {}
 
     world.dev.destroy()
     after, left = world.names(), world.node()["metadata"]
@@ -143,3 +202,14 @@ def test_the_operator_comes_up_changes_and_goes_and_the_cluster_is_its_owners_ag
     assert left["labels"].get("nvidia.com/mig.config") in (None, "all-disabled")
     assert left["labels"].items() >= metadata["labels"].items()
     assert left["annotations"] == metadata["annotations"]
+
+    # What a toolkit left is found by what the node says.
+    eventually(lambda: "nvidia" in world.handlers(), "the node tells of the runtime")
+    said = world.doctor()
+    assert set(said) == {"gpu-operator.toolkit-left"}
+    assert toolkit.DROP_IN in said["gpu-operator.toolkit-left"]
+    host = simulated(world.lab.cluster.folder, NODE)
+    assert host.sudo(f"rm {toolkit.DROP_IN}").returncode == 0
+    nodes.control(world.lab.folder, NODE, "containerd", "restart")
+    eventually(lambda: "nvidia" not in world.handlers(), "the node tells of it no more")
+    assert world.doctor() == {}

@@ -93,9 +93,8 @@ def test_the_node_is_one_of_the_cluster_and_as_our_inspection_wants_it(lab: Root
 
 
 def test_all_of_it_belongs_to_an_account_that_is_not_root(lab: RootlessLab, namespace: str) -> None:
-    lab.cluster.pod(
-        namespace, "user", "sleep 100000", container={"securityContext": {"runAsUser": 1000}}
-    )
+    user = {"securityContext": {"runAsUser": 1000}}
+    lab.cluster.pod(namespace, "user", "sleep 100000", container=user)
     lab.cluster.ready(namespace, "user")
     account = lab.node.account_id
     name = lab.node.host.output("id", "-nu", str(account)).strip()
@@ -168,20 +167,11 @@ def test_a_pod_gets_its_gpu_by_the_real_hooks_and_no_other(
         numbers = {GPUS.index(uuid) for uuid in seen.gpus}
         assert seen.devices == CONTROL | {f"/dev/nvidia{number}" for number in numbers}
     lab.look(namespace, "more", gpus=1)
-    eventually(
-        lambda: (
-            "Insufficient nvidia.com/gpu" in str(lab.cluster.found(namespace, "more")["status"])
-        ),
-        "a pod that asks for more waits",
-    )
+    said = f"Insufficient {WHOLE}"
+    eventually(lambda: said in str(lab.cluster.found(namespace, "more")["status"]), "more waits")
     # What hooks do: links to libraries, and the cache by which a program finds them.
-    made = lab.cluster.run_in(
-        namespace,
-        "one",
-        "sh",
-        "-c",
-        "readlink /usr/lib/*/libcuda.so.1; grep -c libnvidia-ml.so.1 /etc/ld.so.cache",
-    )
+    links = "readlink /usr/lib/*/libcuda.so.1; grep -c libnvidia-ml.so.1 /etc/ld.so.cache"
+    made = lab.cluster.run_in(namespace, "one", "sh", "-c", links)
     assert re.fullmatch(r"libcuda\.so\.[0-9.]+\n[1-9]\n", made.stdout), made
     lab.cluster.kubectl("delete", "pod", f"--namespace={namespace}", "two", "--now")
     lab.cluster.ready(namespace, "more")
@@ -263,14 +253,8 @@ def test_after_a_restart_the_node_sets_the_gpus_of_now_up_by_itself(
 
 
 def traces(mark: str, port: int) -> set[str]:
-    """What of a rootless node is on the machine: its cgroups and processes, and its port if it answers."""
-    # Not `glob`, which a folder that goes away meanwhile ends.
-    found = {
-        str(Path(folder) / name)
-        for folder, names, _ in os.walk("/sys/fs/cgroup")
-        for name in names
-        if mark in name
-    }
+    """What runs of a rootless node on the machine: its processes, and its port if it answers."""
+    found = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             groups = (Path("/proc") / str(process.pid) / "cgroup").read_text()
@@ -281,39 +265,16 @@ def traces(mark: str, port: int) -> set[str]:
     return found | ({f"port {port}"} if answers else set())
 
 
-def changes(folder: Path) -> set[str]:
+def seen(folder: Path | None = None) -> this_machine.Seen:
     """What a node in this folder could change on the machine itself."""
-    settings = (
-        "kernel/panic",
-        "kernel/panic_on_oops",
-        "vm/overcommit_memory",
-        "net/ipv4/ip_forward",
-    )
-    return {
-        *this_machine.mounts(folder),
-        *(f"{name} {(Path('/proc/sys') / name).read_text()}" for name in settings),
-        *(
-            line
-            for file in (Path("/etc/passwd"), Path("/etc/subuid"))
-            if file.exists()
-            for line in file.read_text().splitlines()
-        ),
-        *(
-            path.name
-            for path in Path("/sys/class/net").iterdir()
-            if not path.name.startswith("gcl")
-        ),
-        *(
-            str(path)
-            for place in ("/dev", "/run", "/var/lib", "/srv")
-            for path in Path(place).iterdir()
-        ),
-    }
+    accounts = [file for file in (Path("/etc/passwd"), Path("/etc/subuid")) if file.exists()]
+    lines = {line for file in accounts for line in file.read_text().splitlines()}
+    return this_machine.seen(folder) | {"accounts": lines}
 
 
 def test_nothing_is_left_when_its_holder_is_killed(kube_api: KubeCluster, tmp_path: Path) -> None:
     name = f"rootless-{os.getpid()}"
-    before = changes(tmp_path)
+    before = seen()
     serve = (sys.executable, "-m", "tests.rootless.node")
     command = (*serve, str(tmp_path), str(kube_api.folder), name)
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -322,13 +283,17 @@ def test_nothing_is_left_when_its_holder_is_killed(kube_api: KubeCluster, tmp_pa
         said = holder.stdout.readline()
         port = int(said.rpartition(":")[2])
         mark = token(tmp_path)
-        assert {word.split()[0] for word in traces(mark, port)} > {"process", "port"}
+        assert {word.split()[0] for word in traces(mark, port)} == {"process", "port"}
         # All the time, not only afterwards.
-        assert changes(tmp_path) == before
+        running = seen(tmp_path)
+        assert this_machine.of(running, mark) != []
+        assert this_machine.changed(before, running, tmp_path) == {}
         holder.kill()
         holder.wait()
         eventually(lambda: not traces(mark, port), "everything is gone")
-        assert changes(tmp_path) == before
+        after = seen(tmp_path)
+        assert this_machine.of(after, mark) == []
+        assert this_machine.changed(before, after, tmp_path) == {}
     finally:
         holder.kill()
         with kube_api.api() as api:

@@ -19,9 +19,6 @@ import psutil
 import pytest
 
 import lab.hosts
-from gpuclusters.core.converge import Clock, Reporter
-from gpuclusters.gpu_operator import crds
-from gpuclusters.kube.objects import KubernetesObjects
 from lab import control_plane, gpu_operator, images, nodes, tools
 from lab.control_plane import NodeSpec, Taint
 from lab.control_plane.kube import UnavailableError
@@ -321,31 +318,11 @@ def played_operator(folder: Path, node: str) -> Iterator[Path]:
 
 
 @contextmanager
-def found_cluster(folder: Path, node: str, *archives: Path) -> Iterator[RealLab]:
+def found_cluster(folder: Path, node: str) -> Iterator[RealLab]:
     """A cluster of its own, as one finds it: a real node with eight GPUs, and who would play the operator."""
-    kept = (images.stand_in(print).archive, *archives)
+    kept = [images.stand_in(print).archive]
     with (
         own_cluster(folder, [node], archives=kept, platforms=["plain-gpu-a100"]) as real,
         played_operator(folder, node),
     ):
         yield real
-
-
-def make_room_for_operator(real: RealLab) -> None:
-    """Its namespace and its kinds."""
-    real.kubectl("create", "namespace", "gpu-operator")
-    enforce = "pod-security.kubernetes.io/enforce=privileged"
-    real.kubectl("label", "namespace", "gpu-operator", enforce)
-    chart = str(CHARTS / "gpu-operator")
-    documents = crds.crd_documents(chart, version="", repository="", sha256="")
-    objects = KubernetesObjects(real.cluster.kubeconfig.read_text())
-    crds.apply(crds.definitions(documents, with_nfd=True), objects, Clock(), Reporter())
-
-
-def install_operator(real: RealLab, values: Any) -> None:
-    """The lab's chart of the GPU Operator, or other values for it."""
-    file = real.cluster.folder / "values.json"
-    file.write_text(json.dumps(values))
-    chart = str(CHARTS / "gpu-operator")
-    words = ("upgrade", "--install", "gpu-operator", chart, "--skip-crds", "-f", str(file))
-    real.cluster.run("helm", *words, "-n", "gpu-operator")

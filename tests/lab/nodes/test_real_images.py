@@ -1,15 +1,13 @@
-"""Images on a real node whose registry is ours: what stands for others, digests, programs of proofs."""
+"""Images on a real node whose registry is ours: what stands for others, and digests."""
 
 from __future__ import annotations
 
 import functools
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from gpuclusters.proof import manifests, model
 from lab import images
 from lab.nodes.loading import BLOBS
 from tests.fixtures.waiting import eventually
@@ -17,26 +15,14 @@ from tests.lab.nodes.real_lab import CHARTS, REAL_NODE, RealLab, own_cluster
 
 pytestmark = REAL_NODE
 
-ROOT = CHARTS.parents[1]
-NAME = "real-01"
 INSTALLED = ("csi-driver-nfs", "gpu-operator", "kata-deploy", "kube-prometheus-stack")
-DIGEST = "sha256:" + "0" * 64
-ALIAS = f"lab.example.com/pytorch@{DIGEST}"
 SAYS = "stand-in image: busybox alone"
 
 
 @pytest.fixture(scope="module")
 def lab(tools_at_hand: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealLab]:
-    """A node of two GPUs."""
-    devices = {NAME: {"/dev/nvidia0": (240, 0), "/dev/nvidia1": (240, 1)}}
-    archives = (images.stand_in(print).archive, images.python(print).archive)
-    with own_cluster(
-        tmp_path_factory.mktemp("lab"),
-        [NAME],
-        archives=archives,
-        devices=devices,
-        aliases={ALIAS: images.PYTHON},
-    ) as made:
+    archives = [images.stand_in(print).archive]
+    with own_cluster(tmp_path_factory.mktemp("lab"), ["real-01"], archives=archives) as made:
         yield made
 
 
@@ -109,54 +95,3 @@ def test_a_digest_that_nobody_has_is_not_stood_for(lab: RealLab) -> None:
 
     eventually(lambda: f"{other}: not found" in refused(), "the pull is refused")
     lab.kubectl("delete", "pod", "digest", "--wait=false")
-
-
-def test_a_program_of_a_proof_runs_by_the_digest_of_its_image(lab: RealLab) -> None:
-    text = (ROOT / "gpuclusters/proof/scripts/matmul.py").read_text()
-    programs = manifests.programs("default", {"matmul.py": text})
-    lab.kubectl("create", "-f", "-", given=json.dumps(programs))
-    container: dict[str, Any] = {
-        "image": ALIAS,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", f"{model.FOLDER}/matmul.py", "--size", "8192"],
-        "volumeMounts": [
-            {"name": "programs", "mountPath": model.FOLDER},
-            *({"name": f"gpu{one}", "mountPath": f"/dev/nvidia{one}"} for one in (0, 1)),
-        ],
-    }
-    # As a device plugin and CDI would give them.
-    gpus = [{"name": f"gpu{one}", "hostPath": {"path": f"/dev/nvidia{one}"}} for one in (0, 1)]
-    mounted = {"name": "programs", "configMap": {"name": programs["metadata"]["name"]}}
-    imports = "import caas, gpuclusters.lease.board, lab.pods.rootless, kubernetes, torch"
-    lab.pod(
-        "default", "proof", "", container=container, restartPolicy="Never",
-        volumes=[mounted, *gpus],
-    )  # fmt: skip
-    lab.pod(
-        "default", "imports", "", restartPolicy="Never",
-        container={"image": images.PYTHON, "command": ["python3", "-c", imports]},
-    )  # fmt: skip
-
-    def phase(name: str) -> str:
-        return str(lab.found("default", name)["status"]["phase"])
-
-    eventually(lambda: phase("proof") == "Succeeded", "the proof has run")
-    eventually(lambda: lab.logs("default", "proof").count("\n") >= 2, "its log is there")
-    *before, line = lab.logs("default", "proof").splitlines()
-    assert before == ["stand-in: 2 GPUs without a driver; this is measured on the processor"]
-    said = json.loads(line)
-    assert said["cpu"]
-    assert [(one["uuid"], one["name"]) for one in said["devices"]] == [
-        ("cpu-0", "cpu"),
-        ("cpu-1", "cpu"),
-    ]
-    events = ("get", "events", "--field-selector=involvedObject.name=proof")
-    # A kubelet tells what happened after it has told what is.
-    eventually(lambda: "already present" in lab.says(*events), "it did not have to be pulled")
-    assert "Pulling" not in lab.kubectl(*events)
-    # Everything else is there; PyTorch is not, and that is what the program says.
-    eventually(lambda: phase("imports") == "Failed", "the other program has ended")
-    eventually(
-        lambda: "No module named 'torch'" in lab.logs("default", "imports"),
-        "it says what it misses",
-    )

@@ -17,6 +17,9 @@ from typing import Any
 
 import pytest
 
+from gpuclusters.core.converge import Clock, Reporter
+from gpuclusters.gpu_operator import crds
+from gpuclusters.kube.objects import KubernetesObjects
 from lab import images, nodes
 from lab.gpu_operator import faults, toolkit
 from lab.gpu_operator.real_nodes import RealNodes
@@ -24,10 +27,9 @@ from lab.nodes.rke2 import CONFIGURATION, CONTAINERD
 from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.waiting import eventually
 from tests.lab.nodes.real_lab import (
+    CHARTS,
     REAL_NODE,
     RealLab,
-    install_operator,
-    make_room_for_operator,
     own_cluster,
     played_operator,
     simulated,
@@ -193,10 +195,19 @@ def test_the_toolkit_is_found_at_the_next_start_of_rke2(
 def test_operands_are_containers_and_a_pod_sees_exactly_its_gpu(
     world: World, operator: ExitStack
 ) -> None:
-    make_room_for_operator(world.lab)
+    world.lab.kubectl("create", "namespace", "gpu-operator")
+    enforce = "pod-security.kubernetes.io/enforce=privileged"
+    world.lab.kubectl("label", "namespace", "gpu-operator", enforce)
+    chart = str(CHARTS / "gpu-operator")
+    documents = crds.crd_documents(chart, version="", repository="", sha256="")
+    objects = KubernetesObjects(world.lab.cluster.kubeconfig.read_text())
+    crds.apply(crds.definitions(documents, with_nfd=True), objects, Clock(), Reporter())
     its = operator.enter_context(played_operator(world.folder, AGENT))
     faults.inject(its, faults.ImagePull(operand="nvidia-dcgm-exporter"))
-    install_operator(world.lab, VALUES)
+    file = world.folder / "values.json"
+    file.write_text(json.dumps(VALUES))
+    install = ("install", "gpu-operator", chart, "--skip-crds", "-f", file, "-n", "gpu-operator")
+    world.lab.cluster.run("helm", *install)
     eventually(lambda: reason(world, "nvidia-dcgm-exporter") == "ImagePullBackOff", "no image")
     faults.clear(world.folder / "gpu_operator")
     eventually(lambda: world.policy() == "ready Reconciled", "the policy is ready", STEP_SECONDS)
