@@ -132,13 +132,13 @@ def probe(machine: RealMachine, capability: RootlessCapability) -> str:
     """How the account's daemon, which has the image, is named."""
     own = f"DOCKER_HOST=unix:///run/user/{capability.observe().uid}/docker.sock"
     folder = "usr/lib/x86_64-linux-gnu"
-    parts = [
+    parts = (
         "ld-linux-x86-64.so.2",
         "libc.so.6",
         "libselinux.so.1",
         "libpcre2-8.so.0",
         "libcap.so.2",
-    ]
+    )
     files = " ".join(["usr/bin/ls", "lib64", "usr/lib64", *(f"{folder}/{name}" for name in parts)])
     machine.sudo(f"tar -c -h -C / {files} >/tmp/probe.tar; chmod 644 /tmp/probe.tar")
     as_account(machine, f"{own} docker import /tmp/probe.tar {IMAGE}")
@@ -180,45 +180,18 @@ def test_where_an_administrator_has_prepared_it_the_account_needs_no_sudo(
     own.prove(seen)
 
 
-UPSTREAM = """
-services:
-  node:
-    build: .
-    hostname: ${NODE_NAME}
-    privileged: true
-    restart: always
-    networks: {default: {ipv4_address: "${NODE_IP}"}}
-    ports: ["${PORT_KUBELET}:10250"]
-    volumes: [".:/usernetes", "node-etc:/etc"]
-networks:
-  default: {ipam: {config: [{subnet: "${NODE_SUBNET}"}]}}
-volumes: {node-etc: {}}
-"""
-"""What a node of Usernetes is made of, as far as our overlay lies over it."""
-
-
 def test_compose_lays_our_overlay_over_upstreams_file(machine: RealMachine) -> None:
+    upstream = Path(__file__).with_name("upstream-compose.yaml")
     overlay = Path(usernetes.__file__).parent / "overlay/compose.yaml"
-    for path, text in {
-        "/srv/u/docker-compose.yaml": UPSTREAM,
-        "/srv/o/compose.yaml": overlay.read_text(),
-    }.items():
-        machine.sudo(f"mkdir -p $(dirname {path}); cat >{path}", stdin=text)
-    values = {
-        "GPU_OVERLAY": "/srv/o",
-        "NVIDIA_CONTAINER_TOOLKIT_VERSION": TOOLKIT,
-        "GPU_CLUSTERS_IMAGE": "a1",
-        "NODE_MTU": "1450",
-        "NODE_NAME": "u7s-1",
-        "NODE_IP": "10.100.1.100",
-        "NODE_SUBNET": "10.100.1.0/24",
-        "PORT_KUBELET": "10250",
-    }
-    config = (
-        "docker-compose -f /srv/u/docker-compose.yaml -f /srv/o/compose.yaml config --format json"
+    for folder, file in (("/srv/u", upstream), ("/srv/o", overlay)):
+        machine.sudo(f"mkdir -p {folder}; cat >{folder}/compose.yaml", stdin=file.read_text())
+    words = (
+        f"GPU_OVERLAY=/srv/o NVIDIA_CONTAINER_TOOLKIT_VERSION={TOOLKIT} GPU_CLUSTERS_IMAGE=a1 "
+        "NODE_MTU=1450 NODE_NAME=u7s-1 NODE_IP=10.100.1.100 NODE_SUBNET=10.100.1.0/24 "
+        "PORT_KUBELET=10250"
     )
-    words = [f"{name}={value}" for name, value in values.items()]
-    whole = json.loads(machine.sudo(f"env {' '.join(words)} {config}"))
+    config = "docker-compose -f /srv/u/compose.yaml -f /srv/o/compose.yaml config --format json"
+    whole = json.loads(machine.sudo(f"env {words} {config}"))
     node = whole["services"]["node"]
     assert (node["hostname"], node["privileged"], node["restart"]) == ("u7s-1", True, "always")
     assert "nvidia.com/gpu=all" in json.dumps(node["devices"])
@@ -227,7 +200,7 @@ def test_compose_lays_our_overlay_over_upstreams_file(machine: RealMachine) -> N
     assert node["build"]["additional_contexts"] == {"overlay": "/srv/o"}
     assert node["labels"] == {"gpu-clusters.dev/image": "a1"}
     assert whole["networks"]["default"]["driver_opts"] == {"com.docker.network.driver.mtu": "1450"}
-    done = machine.run(f"env {' '.join(words[1:])} {config}")
+    done = machine.run(f"env {words.partition(' ')[2]} {config}")
     assert done.returncode != 0
     assert "GPU_OVERLAY" in done.stderr
 

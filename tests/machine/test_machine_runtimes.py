@@ -13,6 +13,7 @@ from gpuclusters.host import drop_ins
 from gpuclusters.host.resource import HostFileProvider
 from gpuclusters.host.script import run_script
 from lab.tools import ensure
+from tests.fixtures.tables import beside
 from tests.fixtures.waiting import eventually
 from tests.machine.conftest import RealMachine
 from tests.providers.provider_process import Made, ProviderProcess
@@ -28,46 +29,19 @@ TEXTS = {
         runtime_request_timeout_seconds=1260, pod_resources_get=True
     ),
 }
-KUBELET = """# As a node without an API server: it runs nothing, and tells its configuration to anybody.
-apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
-authorization: {mode: AlwaysAllow}
-containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
-"""
 CONTAINERD = "/etc/containerd/config.toml"
-CONTAINERD_UNIT = """[Service]
-Type=notify
-ExecStart=/usr/local/bin/containerd
-Delegate=yes
-KillMode=process
-[Install]
-WantedBy=multi-user.target
-"""
-# As in the packages of Kubernetes: no type is stated.
-KUBELET_UNIT = """[Service]
-EnvironmentFile=/etc/default/kubelet
-ExecStart=/usr/local/bin/kubelet $FILES
-Restart=always
-StartLimitIntervalSec=0
-RestartSec=10
-[Install]
-WantedBy=multi-user.target
-"""
-PLAIN = "FILES=--config=/var/lib/kubelet/config.yaml\n"
-WITH_DROP_INS = f"{PLAIN.strip()} --config-dir=/etc/kubernetes/kubelet.conf.d\n"
+LAID: dict[str, str] = beside(__file__, "runtimes.yaml")
+FLAGS = "/etc/default/kubelet"
 
 
 @pytest.fixture(scope="module")
 def node(machine: RealMachine) -> RealMachine:
     """A machine with containerd and kubelet of today, which run."""
     programs = ensure(["kubelet", "containerd", "containerd-shim-runc-v2", "runc"])
-    for name, path in programs.items():
-        put(machine, f"/usr/local/bin/{name}", path.read_bytes(), mode="755")
-    put(machine, "/etc/systemd/system/containerd.service", CONTAINERD_UNIT.encode())
-    put(machine, "/etc/systemd/system/kubelet.service", KUBELET_UNIT.encode())
-    put(machine, "/var/lib/kubelet/config.yaml", KUBELET.encode())
-    put(machine, "/etc/default/kubelet", PLAIN.encode())
+    for name, program in programs.items():
+        put(machine, f"/usr/local/bin/{name}", program.read_bytes(), mode="755")
+    for path, text in LAID.items():
+        put(machine, path, text.encode())
     machine.sudo("mkdir -p /etc/kubernetes/kubelet.conf.d; systemctl daemon-reload")
     machine.sudo(f"systemctl enable --now {' '.join(UNITS)}")
     # A processor that is emulated takes ten times as long to read a file and end.
@@ -110,7 +84,9 @@ def test_drop_ins_are_in_force_when_the_runtimes_start_again(
     node.sudo(f"containerd config default >{CONTAINERD}")
     with pytest.raises(AdapterError, match="start it with --config-dir"):
         reload_runtime(node)
-    put(node, "/etc/default/kubelet", WITH_DROP_INS.encode())
+    put(
+        node, FLAGS, f"{LAID[FLAGS].strip()} --config-dir=/etc/kubernetes/kubelet.conf.d\n".encode()
+    )
     reload_runtime(node)
     after = node.sudo(f"systemctl show -P MainPID {' '.join(UNITS)}").split()
     assert not set(before) & set(after)

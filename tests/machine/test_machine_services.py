@@ -59,16 +59,8 @@ def test_a_cdi_specification_names_devices_that_exist(
     bound: RealMachine, provider: ProviderProcess
 ) -> None:
     devices = [{"name": str(n), "pci_address": gpu} for n, gpu in enumerate(GPUS, 1)]
-    provider.create(
-        CdiSpecProvider,
-        {
-            "connection": bound.connection,
-            "path": SPEC,
-            "kind": "nvidia.com/pgpu",
-            "devices": devices,
-            "module_map": "stated",
-        },
-    )
+    named = {"path": SPEC, "kind": "nvidia.com/pgpu", "devices": devices, "module_map": "stated"}
+    provider.create(CdiSpecProvider, {"connection": bound.connection} | named)
     spec = json.loads(bound.sudo(f"cat {SPEC}"))
     edits = [spec["containerEdits"], *(one["containerEdits"] for one in spec["devices"])]
     nodes = {node["path"] for edit in edits for node in edit.get("deviceNodes", ())}
@@ -131,25 +123,7 @@ RULES = {
 """By the program that a rule for sudo allows: what the controllers cannot do, or see, without it."""
 CONTROLLERS = "gpu-controllers"
 ALLOWED = "timeout --kill-after=5 5 ls /var/lib/gpu-clusters/withheld"
-ITS_LOCK = f"timeout --kill-after=5 5 flock --nonblock /sys/bus/pci/devices/{GPUS[0]}"
-TOOL = f"{ITS_LOCK} nvidia_gpu_tools.py --devices {GPUS[0]}"
-BESIDE = f"""{ALLOWED}
-id
-timeout --kill-after=5 5 id
-timeout --kill-after=5 5 sh -c id
-timeout --kill-after=5 5 rm -rf /etc/gpu-clusters
-timeout --kill-after=5 5 rm -rf /run/gpu-clusters-leases
-timeout --kill-after=5 5 rm -rf /run/gpu-clusters-leases/{GPUS[0]}/../../../etc/gpu-clusters
-timeout --kill-after=5 5 rm -rf /run/gpu-clusters-leases/{GPUS[0]} /etc/gpu-clusters
-timeout --kill-after=5 5 mkdir -p /etc/gpu-clusters/{GPUS[0]}
-timeout --kill-after=5 5 ls /root
-timeout --kill-after=5 5 readlink -e /etc/sudoers.d/operator
-timeout --kill-after=5 5 fuser -k /dev/vfio/vfio
-timeout --kill-after=5 5 flock --timeout 20 -E 75 /run/lock/gpu-clusters-fabric id
-timeout --kill-after=5 5 fmpm --hostname 127.0.0.1 --set-activated-list 1
-{TOOL.replace("/sys/bus/pci/devices/", "/etc/")} --reset-with-sbr
-{TOOL} --set-cc-mode=on
-"""
+REFUSED = Path(__file__).with_name("sudo_refused.txt").read_text().replace("GPU", GPUS[0])
 
 
 def controllers(machine: RealMachine) -> dict[type, board.Outcome]:
@@ -158,17 +132,10 @@ def controllers(machine: RealMachine) -> dict[type, board.Outcome]:
     machine.sudo(f"rm -rf {folders}; mkdir -p {folders}")
     gpus = [Gpu(module=n, pci=pci, device=str(n)) for n, pci in enumerate(GPUS, 1)]
     reached = {key: machine.connection[key] for key in ("address", "port", "host_key")}
-    host = Host.model_validate(
-        {
-            **reached,
-            "name": "hgx-real",
-            "user": CONTROLLERS,
-            "baseboard": "hgx-h100",
-            "gpus": gpus,
-            "partitions": (),
-            "fabric_manager": "127.0.0.1",
-        }
-    )
+    host = Host(
+        **reached, name="hgx-real", user=CONTROLLERS, baseboard="hgx-h100", gpus=gpus, partitions=(),
+        fabric_manager="127.0.0.1",
+    )  # fmt: skip
     golden = Golden(knobs={"ecc": "enabled"})
     policy = RecyclePolicy.FULL
     orders = board.Orders("h", {3: (1, 2)}, (), keep_active=True, policy=policy, golden=golden)
@@ -225,7 +192,7 @@ def test_controllers_need_the_rules_for_sudo_that_the_documents_have_and_no_othe
     assert seen == board.BoardSeen({3}, {3}, frozenset(), frozenset({1, 2}))
 
     each = "while read -r words; do sudo -n $words </dev/null >/dev/null 2>&1 && echo $words; done"
-    allowed = bound.sudo(f"su {CONTROLLERS} -c '{each}; true'", stdin=BESIDE)
+    allowed = bound.sudo(f"su {CONTROLLERS} -c '{each}; true'", stdin=f"{ALLOWED}\n{REFUSED}")
     assert allowed == f"{ALLOWED}\n"
     assert bound.run("test -d /etc/gpu-clusters").returncode == 0
 

@@ -29,8 +29,8 @@ from lab.nodes.network import token
 from tests.fixtures import go_programs
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
-from tests.lab.nodes import cgroup_files, this_machine
-from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
+from tests.lab.nodes import this_machine
+from tests.lab.nodes.real_lab import BUILD_SECONDS, cgroup_files, only_where_possible
 from tests.rootless import gpu_layer
 from tests.rootless.gpu_layer import CONTROL, DRIVER
 from tests.rootless.node.machine import RootlessNodeError
@@ -112,9 +112,9 @@ def test_limits_are_set_and_hold(lab: RootlessLab, namespace: str) -> None:
     lab.cluster.pod(namespace, "greedy", greedy, container=limits, restartPolicy="Never")
     lab.cluster.ready(namespace, "small")
     pod = lab.cluster.found(namespace, "small")["metadata"]["uid"]
-    memory = cgroup_files.of_pod(lab.node.groups, pod, ("memory.limit_in_bytes", "memory.max"))
+    memory = cgroup_files(lab.node.groups, pod, "memory.limit_in_bytes", "memory.max")
     assert str(24 * MEBIBYTE) in memory
-    processors = cgroup_files.of_pod(lab.node.groups, pod, ("cpu.cfs_quota_us", "cpu.max"))
+    processors = cgroup_files(lab.node.groups, pod, "cpu.cfs_quota_us", "cpu.max")
     assert {"30000", "30000 100000"} & processors
 
     def ended() -> int | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import secrets
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -257,6 +258,21 @@ def is_ready(found: dict[str, Any]) -> bool:
     """Whether a pod or a node says that it can be used."""
     conditions = found["status"].get("conditions", [])
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def cgroup_files(groups: Iterable[Path], pod: str, *names: str) -> set[str]:
+    """What is in the files of these names of a pod and its containers.
+
+    `groups` are those of the node, there or not; `pod` is the pod's uid, which is in the names of its own.
+    """
+    found = set()
+    for group in groups:
+        # Not `glob`, which a folder that goes away meanwhile ends.
+        for folder, _, files in os.walk(group):
+            for name in {*files}.intersection(names) if pod in folder else ():
+                with suppress(OSError):
+                    found.add(Path(folder, name).read_text().strip())
+    return found
 
 
 def lives(pid: int) -> bool:

@@ -21,13 +21,12 @@ from lab.nodes.choice import INOTIFY_NEEDED
 from lab.nodes.network import token
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
-from tests.lab.nodes import cgroup_files, this_machine
-from tests.lab.nodes.real_lab import REAL_NODE, RealLab, lives, real_lab
+from tests.lab.nodes import this_machine
+from tests.lab.nodes.real_lab import REAL_NODE, RealLab, cgroup_files, lives, real_lab
 from tests.lab.nodes.this_machine import Seen
 
 pytestmark = REAL_NODE
 
-LIMITS = ("memory.limit_in_bytes", "memory.max")
 _SERVES = "echo $HOSTNAME > /tmp/index.html; exec httpd -f -h /tmp -p 8000"
 _TRIES = 30
 _BOTH = {"one", "two"}
@@ -174,7 +173,7 @@ def test_limits_are_set_in_the_cgroups_of_the_node(lab: RealLab, namespace: str)
     pod = lab.found(namespace, "small")
     group = f"gpu-clusters-{token(lab.folder)}-{pod['spec']['nodeName']}"
     groups = [Path("/sys/fs/cgroup/memory", group), Path("/sys/fs/cgroup", group)]
-    limits = cgroup_files.of_pod(groups, pod["metadata"]["uid"], LIMITS)
+    limits = cgroup_files(groups, pod["metadata"]["uid"], "memory.limit_in_bytes", "memory.max")
     assert str(32 << 20) in limits
 
 

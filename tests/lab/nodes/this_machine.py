@@ -19,37 +19,18 @@ from pathlib import Path
 from lab import tools
 from lab.nodes import cgroups
 from lab.nodes.network import token
+from tests.fixtures.tables import beside
 
 Seen = dict[str, set[str]]
 """Lines by the kind of thing."""
 
+_OF_OTHERS = beside(__file__, "this_machine.yaml")
 _SETTINGS = Path("/proc/sys")
-_BY_ITSELF = re.compile(
-    # Counters.
-    r"fs/((dentry|inode)-state|(file|inode|aio)-nr|quota/.*)"
-    r"|kernel/(ns_last_pid|pty/nr|hung_task_detect_count)|net/netfilter/nf_conntrack_count"
-    # Another value each time.
-    r"|kernel/random/.*"
-    # Set by the kernel: when it is busy, when it has complained of anything, when it is first used.
-    r"|kernel/(perf_event_max_sample_rate|tainted)|net/ipv4/tcp_fastopen_key"
-    # What the routers of the machine's networks announce.
-    r"|net/ipv6/conf/[^/]*/(hop_limit|mtu)|net/ipv6/neigh/[^/]*/(base_reachable|retrans)_time(_ms)?"
-    # No setting: to read it is an order.
-    r"|vm/stat_refresh"
-)
-"""Under /proc/sys; they change without anybody having set them."""
+_BY_ITSELF = re.compile("|".join(one for rows in _OF_OTHERS["settings"].values() for one in rows))
 _FOLDERS = ("/var/lib", "/var/log", "/run", "/etc", "/opt", "/dev")
-_OF_OTHERS = ("/mnt/", "/media/")
-"""Where people mount things, at any time."""
-_LABS = ("gcl", "gpu-clusters")
-"""In the name of whatever a lab has on the machine: others run beside."""
-_OF_CONTAINERS = re.compile(r"\b(docker|br-[0-9a-f]{12}\b|veth)", re.IGNORECASE)
-"""Interfaces, routes and chains that Docker writes when somebody starts a container. Those of our containers
-are in networks of their own."""
-_GROUPS_OF_OTHERS = ("docker", "machine.slice", "user.slice")
-"""Made when somebody starts a first container, starts a first virtual machine, logs in."""
-_GROUPS_OF_PODS = ("kubepods", "k8s.io")
-"""What a kubelet and containerd make for pods, wherever they take the top to be."""
+_OF_CONTAINERS = re.compile(_OF_OTHERS["containers"], re.IGNORECASE)
+_GROUPS_OF_PODS = ("kubepods", "k8s.io", *_OF_OTHERS["labs"])
+"""What a kubelet and containerd make for pods, wherever they take the top to be; and labs."""
 _COUNTED = re.compile(r" \[\d+:\d+\]$")
 _NO_RULE = re.compile(r"#.*|COMMIT|\*.*|:\w+ ACCEPT \[\d+:\d+\]")
 """What an empty table consists of: one is made when somebody first looks at it."""
@@ -86,7 +67,9 @@ def changed(before: Seen, after: Seen, nodes: Path) -> Seen:
     it, and others with a module that the kernel loads when somebody first uses it.
     """
     own = token(nodes)
-    both = _names(before) & _names(after)
+    both = {_name(line) for line in before["settings"]} & {
+        _name(line) for line in after["settings"]
+    }
     differences: Seen = {}
     for kind, lines in before.items():
         found = {line for line in lines ^ after[kind] if own not in line}
@@ -109,8 +92,8 @@ def mounts(folder: Path | None) -> set[str]:
 
     Tests mount below the folder of temporary files, in which `folder` may be: what is below that counts.
     """
-    others = (*_OF_OTHERS, f"{_as_listed(Path(tempfile.gettempdir()).resolve())}/")
-    mine = f"{_as_listed(folder.resolve())}/" if folder else "-"
+    others = (*_OF_OTHERS["mounts"], f"{Path(tempfile.gettempdir()).resolve()}/")
+    mine = f"{folder.resolve()}/" if folder else "-"
     found = set()
     for line, times in Counter(Path("/proc/self/mounts").read_text().splitlines()).items():
         at = f"{line.split()[1]}/"
@@ -142,9 +125,9 @@ def groups(mount: Path = cgroups.MOUNT) -> set[str]:
         for folder, names, _ in os.walk(root):
             for name in list(names):
                 path = Path(folder, name)
-                if name.startswith(_GROUPS_OF_OTHERS):
+                if name.startswith(tuple(_OF_OTHERS["groups"])):
                     names.remove(name)
-                elif name.startswith((*_GROUPS_OF_PODS, *_LABS)):
+                elif name.startswith(_GROUPS_OF_PODS):
                     found.add(str(path))
                     names.remove(name)
                 elif path.parent == root:
@@ -184,23 +167,15 @@ def filter_command(name: str) -> Iterator[Path]:
 def _counts(line: str, own: str) -> bool:
     if own and own in line:
         return True
-    return not any(name in line for name in _LABS)
+    return not any(name in line for name in _OF_OTHERS["labs"])
 
 
 def _no_containers(lines: Iterable[str]) -> set[str]:
     return {line for line in lines if not _OF_CONTAINERS.search(line)}
 
 
-def _names(there: Seen) -> set[str]:
-    return {_name(line) for line in there["settings"]}
-
-
 def _name(setting: str) -> str:
     return setting.partition("=")[0]
-
-
-def _as_listed(path: Path) -> str:
-    return str(path).replace(" ", "\\040")
 
 
 def _output(*command: str) -> str:
