@@ -104,6 +104,12 @@ class Server:
         body["metadata"] = {**born, **body["metadata"]}
         return copy.deepcopy(self._keep(kind, before, body))
 
+    def state(self, kind: ObjectKind, name: str, status: Body, **more: Any) -> Body:
+        """Have a thing of this name in this state."""
+        metadata = {"name": name, "labels": {}}
+        made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        return self.put(kind, {**made, **more, "status": status})
+
     def _born(self) -> Body:
         number = next(self._versions)
         at = f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}Z"

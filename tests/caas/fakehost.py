@@ -1,6 +1,7 @@
 """A machine in this process: does effects after a fixed time, and remembers what was really done."""
 
 import asyncio
+from collections.abc import Callable
 
 from caas.controllers.lease_host import Effects
 from caas.settings import Host
@@ -18,7 +19,8 @@ class FakeHost:
         self.active: set[int] = set()
         self.withheld: set[int] = set()
         self.level: dict[int, int] = {gpu.module: 0 for gpu in host.gpus}
-        self.effects = 0
+        self.says: Callable[[board.Effect], board.Outcome | None] = lambda _: None
+        """What becomes of an effect that is not done."""
 
     def use(self, modules: set[int]) -> None:
         """A tenant's VM ran on these GPUs."""
@@ -31,9 +33,8 @@ class FakeHost:
 
     async def do(self, effect: board.Effect) -> board.Outcome:
         """Do it; in the end, and unless it is cut off before."""
-        self.effects += 1
         await asyncio.sleep(self.seconds)
-        outcome = self._do(effect)
+        outcome = self.says(effect) or self._do(effect)
         await asyncio.sleep(0)
         return outcome
 

@@ -1,87 +1,35 @@
-"""A lease controller on a real API server with simulated hosts, for one test."""
+"""A lease controller on a real API server or on one in this process, for one test."""
 
 import asyncio
 import contextlib
-import copy
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
-from caas.cluster import Cluster, ClusterError, ConflictError, Event
-from caas.controllers.leases import LeaseController, MakeEffects, effects_over_ssh, specs_of
+import pytest
+
+from caas.cluster import Cluster, ClusterError, ConflictError
+from caas.controllers import lease_book, lease_host, leases
+from caas.controllers.leases import LeaseController, MakeEffects
 from caas.settings import Settings
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.device_plugin.decide import HELD_BY_ANOTHER, KUBELET_AGREES
 from gpuclusters.lease import model as lease_resource
-from gpuclusters.lease.model import (
-    GPU_LEASE,
-    RECHECK_ANNOTATION,
-    ConditionType,
-    GPULeaseSpec,
-    Phase,
-    lease_name,
-    lease_object,
-)
+from gpuclusters.lease.model import GPU_LEASE, RECHECK_ANNOTATION, lease_name
 from gpuclusters.tenancy import model as tenancy_resource
 from gpuclusters.tenancy.model import TENANCY
-from gpuclusters.tenancy.objects import NODE, POD
+from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 from lab.hosts import firmware
 from lab.hosts.hardware import gpus
 from lab.hosts.hardware.board import board
+from tests.caas import fakehost
+from tests.caas.fakecluster import FakeCluster, Server
 from tests.caas.pods import contained
-from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost
-
-Objects = dict[str, dict[str, Any]]
-"""By name."""
-
-
-async def come(
-    cluster: Cluster,
-    kind: ObjectKind,
-    holds: Callable[[Objects], bool],
-    *,
-    namespace: str = "",
-    labels: str = "",
-    fields: str = "",
-    beside: asyncio.Task[None] | None = None,
-) -> Objects:
-    """The chosen objects as soon as they are so. Each change is looked at, however soon another follows.
-
-    `beside` must not break meanwhile.
-    """
-    known: Objects = {}
-
-    async def look() -> None:
-        read = False
-        async for change, body in cluster.watch(kind, namespace, labels, fields):
-            if change == "SYNC":
-                read = True
-            elif change == "DELETED":
-                known.pop(body["metadata"]["name"], None)
-            else:
-                known[body["metadata"]["name"]] = body
-            if read and holds(known):
-                return
-
-    looking = asyncio.create_task(look())
-    others = {beside} if beside is not None else set()
-    try:
-        await asyncio.wait(
-            {looking, *others}, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED
-        )
-        if beside is not None and beside.done():
-            beside.result()
-        states = {name: body.get("status") for name, body in known.items()}
-        assert looking.done(), f"it did not happen in time: {states}"
-        looking.result()
-    finally:
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
-    return known
-
 
 CRD = ObjectKind(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
@@ -155,17 +103,7 @@ def _reached(host: SimulatedHost) -> dict[str, Any]:
     }
 
 
-def unique(host: SimulatedHost) -> str:
-    """A name that no other test's lease has: all share one API server."""
-    return f"{host.name}-{secrets.token_hex(4)}"
-
-
-def _on(*hosts: str) -> str:
-    """The leases of these hosts, as a selector."""
-    return f"kubernetes.io/hostname in ({','.join(hosts)})"
-
-
-def _has(lease: dict[str, Any], uid: str) -> bool:
+def _has(lease: Lease, uid: str) -> bool:
     holder = (lease.get("status") or {}).get("holder") or {}
     return bool(holder.get("podUid") == uid and holder.get("admitted"))
 
@@ -181,38 +119,8 @@ async def define(cluster: Cluster) -> None:
                 break
 
 
-class Seen:
-    """A cluster whose nodes are those of one test: they are Ready and stay so.
-
-    In the API server, which all tests share, each would be one more that tenancies, DaemonSets and pods
-    of other tests have to reckon with.
-    """
-
-    def __init__(self, cluster: Cluster, nodes: Iterable[str]) -> None:
-        self._cluster = cluster
-        self._nodes = nodes
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster, name)
-
-    def watch(self, kind: ObjectKind, *where: str, **chosen: str) -> AsyncIterator[Event]:
-        """All but nodes from the API server."""
-        return self._watch() if kind == NODE else self._cluster.watch(kind, *where, **chosen)
-
-    async def _watch(self) -> AsyncIterator[Event]:
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": _SINCE}
-        items = [
-            {
-                "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
-                "spec": {},
-                "status": {"conditions": [dict(ready)]},
-            }
-            for name in self._nodes
-        ]
-        for body in items:
-            yield Event("ADDED", copy.deepcopy(body))
-        yield Event("SYNC", {"metadata": {"resourceVersion": "1"}, "items": items})
-        await asyncio.Event().wait()
+def phase_is(phase: str, *modules: int) -> Callable[[dict[int, Lease]], bool]:
+    return lambda leases: all(leases.get(m, {}).get("phase") == phase for m in modules)
 
 
 @dataclass
@@ -223,17 +131,14 @@ class LeaseLab:
     settings: Settings
     namespace: str
     make_effects: MakeEffects
-    nodes: Sequence[str] | None = None
-    """What the controller sees of nodes; None: those that the API server has."""
     running: asyncio.Task[None] | None = None
     controller: LeaseController | None = None
 
     async def start(self) -> None:
         """Start a controller; it knows nothing but what is stored."""
         # Tests that run at the same time share one API server, and each has machines of its own.
-        seen: Any = self.cluster if self.nodes is None else Seen(self.cluster, self.nodes)
         self.controller = LeaseController(
-            seen, self.settings, self.make_effects, mine=lambda home: home == self.namespace
+            self.cluster, self.settings, self.make_effects, mine=lambda home: home == self.namespace
         )
         self.running = asyncio.create_task(self.controller.run())
 
@@ -248,20 +153,6 @@ class LeaseLab:
     @property
     def host(self) -> str:
         return self.settings.hosts[0].name
-
-    async def free(self) -> None:
-        """Leases of GPUs that have been through their first cycle."""
-        specs = [spec for host in self.settings.hosts for spec in specs_of(host)]
-        await asyncio.gather(*(self._free(spec) for spec in specs))
-
-    async def _free(self, spec: GPULeaseSpec) -> None:
-        body = await self.cluster.create(GPU_LEASE, lease_object(spec))
-        proof = {"status": "True", "reason": "Shown", "lastTransitionTime": _SINCE}
-        shown = [{"type": kind.value, **proof} for kind in ConditionType]
-        for phase in (Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFYING, Phase.FREE):
-            conditions = [] if phase is Phase.RESETTING else shown
-            status = {"phase": phase.value, "since": _SINCE, "cycle": 1, "conditions": conditions}
-            body = await self.cluster.replace_status(GPU_LEASE, {**body, "status": status})
 
     async def tenant(self, name: str = "", *, ready: bool = True) -> str:
         """A tenancy of the test's namespace."""
@@ -301,24 +192,19 @@ class LeaseLab:
         del body["spec"]["runtimeClassName"]
         return await self.cluster.create(POD, body)
 
-    async def place(self, pod: dict[str, Any]) -> None:
-        """What the scheduler does: the pod is its node's from now on, whose kubelet has to end it."""
-        name = pod["metadata"]["name"]
-        binding = ObjectKind("", "v1", f"pods/{name}/binding", "Binding", True)
-        metadata = {"name": name, "namespace": self.namespace}
-        target = {"apiVersion": "v1", "kind": "Node", "name": self.host}
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        await self.cluster.create(binding, body)
-
     async def delete(self, pod: dict[str, Any]) -> None:
         """The pod is gone, as when its node has ended it."""
         metadata = pod["metadata"]
         await self.cluster.delete(POD, metadata["name"], self.namespace, grace_seconds=0)
 
+    async def _bodies(self) -> list[dict[str, Any]]:
+        """The leases of the first host that have a status."""
+        found = await self.cluster.list(GPU_LEASE)
+        return [b for b in found if b["spec"]["node"] == self.host and b.get("status")]
+
     async def leases(self) -> dict[int, Lease]:
         """Status of each GPU's lease, by module."""
-        found = await self.cluster.list(GPU_LEASE, labels=_on(self.host))
-        return {b["spec"]["module"]: b["status"] for b in found if b.get("status")}
+        return {body["spec"]["module"]: body["status"] for body in await self._bodies()}
 
     async def phases(self) -> dict[int, str]:
         """Phase of each GPU."""
@@ -326,12 +212,20 @@ class LeaseLab:
 
     async def until(self, holds: Callable[[dict[int, Lease]], bool]) -> None:
         """Wait until the leases of the first host are so."""
+        await self._until(self.leases, holds)
 
-        def so(found: Objects) -> bool:
-            leases = found.values()
-            return holds({b["spec"]["module"]: b["status"] for b in leases if b.get("status")})
-
-        await come(self.cluster, GPU_LEASE, so, labels=_on(self.host), beside=self.running)
+    async def _until(
+        self, look: Callable[[], Awaitable[Any]], holds: Callable[[Any], object]
+    ) -> Any:
+        """What is seen once it is so, beside a controller that must not break meanwhile."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        while not holds(found := await look()):
+            if self.running is not None and self.running.done():
+                self.running.result()
+            late = asyncio.get_running_loop().time() > deadline
+            assert not late, f"it did not happen in time: {found}"
+            await asyncio.sleep(0.1)
+        return found
 
     async def all_free(self) -> None:
         """Wait until every GPU is free."""
@@ -341,31 +235,25 @@ class LeaseLab:
         """Wait until the pod's gate is open; the pod as it is then."""
         return await self.pod_when(pod, lambda p: not p["spec"].get("schedulingGates"))
 
-    async def pod_when(
-        self, pod: dict[str, Any], holds: Callable[[dict[str, Any]], bool]
-    ) -> dict[str, Any]:
-        """Wait until the pod is so; the pod as it is then. It must not go meanwhile."""
+    async def pod_when(self, pod: dict[str, Any], holds: Callable[[Any], object]) -> dict[str, Any]:
+        """Wait until the pod, or None when it is gone, is so."""
         name = pod["metadata"]["name"]
-
-        def so(pods: dict[str, dict[str, Any]]) -> bool:
-            assert name in pods, f"{name} was deleted"
-            return holds(pods[name])
-
-        pods = await come(
-            self.cluster,
-            POD,
-            so,
-            namespace=self.namespace,
-            fields=f"metadata.name={name}",
-            beside=self.running,
+        found: dict[str, Any] = await self._until(
+            lambda: self.cluster.get(POD, name, self.namespace), holds
         )
-        return pods[name]
+        return found
+
+    async def still_waits(self, pod: dict[str, Any]) -> None:
+        """Nothing is set aside for the pod: by now the queue has looked at it."""
+        await asyncio.sleep(1)
+        await self.pod_when(pod, lambda p: p["spec"]["schedulingGates"])
+        holders = [status.get("holder") or {} for status in (await self.leases()).values()]
+        assert pod["metadata"]["uid"] not in [holder.get("podUid") for holder in holders]
 
     async def allocate(self, pod: dict[str, Any], *, allocated: bool = True) -> None:
         """What the device plugin does for the kubelet, which has pods that were admitted alone."""
         uid = pod["metadata"]["uid"]
-        hosts = [host.name for host in self.settings.hosts]
-        for body in await self.cluster.list(GPU_LEASE, labels=_on(*hosts)):
+        for body in await self._bodies():
             while _has(body, uid):
                 body["status"]["holder"]["allocated"] = allocated
                 try:
@@ -408,47 +296,45 @@ class LeaseLab:
 
 @asynccontextmanager
 async def running(
-    kube_api: KubeCluster,
-    settings: Settings,
-    namespace: str,
-    effects: MakeEffects,
-    nodes: Sequence[str] | None,
-    *,
-    free: bool = False,
+    cluster: Any, settings: Settings, namespace: str, effects: MakeEffects
 ) -> AsyncIterator[LeaseLab]:
     """A running controller; everything is gone afterwards."""
-    async with Cluster(kube_api.kubeconfig) as cluster:
-        await define(cluster)
-        lab = LeaseLab(cluster, settings, namespace, effects, nodes)
-        try:
-            if free:
-                await lab.free()
-            await lab.start()
-            yield lab
-        finally:
-            await lab.clean()
+    lab = LeaseLab(cluster, settings, namespace, effects)
+    try:
+        await lab.start()
+        yield lab
+    finally:
+        await lab.clean()
+
+
+@dataclass
+class Memory:
+    """A server and a machine in this process."""
+
+    server: Server
+    machines: fakehost.FakeHosts
+
+    @property
+    def machine(self) -> fakehost.FakeHost:
+        return self.machines.by_name["h"]
+
+    def node(self, ready: str = "True") -> None:
+        """The only node; its condition Ready is so."""
+        condition = {"type": "Ready", "status": ready, "lastTransitionTime": _SINCE}
+        self.server.state(NODE, "h", {"conditions": [condition]})
 
 
 @asynccontextmanager
-async def lease_lab(
-    kube_api: KubeCluster,
-    namespace: str,
-    hosts: Sequence[SimulatedHost],
-    *,
-    wrap: Callable[[MakeEffects], MakeEffects] = lambda make: make,
-    free: bool = False,
-    node: str = "",
-    **options: Any,
-) -> AsyncIterator[LeaseLab]:
-    """`running`, of these hosts.
-
-    Their GPUs are new, or `free`: made so before the controller looks, by somebody who knows that
-    simulated machines have had no tenant. Their nodes are this test's own, as `lab.nodes` says, unless
-    the only one is a `node` that the API server has.
-    """
-    settings = settings_of([(node or unique(host), host) for host in hosts], **options)
-    key = hosts[0].client_key.read_text()
-    effects = wrap(effects_over_ssh(key, lambda: hosts[0].endpoint.bmc.password))
-    nodes = None if node else [host.name for host in settings.hosts]
-    async with running(kube_api, settings, namespace, effects, nodes, free=free) as lab:
-        yield lab
+async def in_memory(
+    monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> AsyncIterator[tuple[LeaseLab, Memory]]:
+    """`running`, by the clock of the loop, with machines as good as new."""
+    clock = SimpleNamespace(monotonic=asyncio.get_running_loop().time, time=time.time)
+    for module in (leases, lease_book, lease_host):
+        monkeypatch.setattr(module, "time", clock)
+    memory = Memory(Server(), fakehost.FakeHosts())
+    memory.server.state(NAMESPACE, "acme", {})
+    memory.node()
+    settings = settings_of([("h", None)], golden=fakehost.GOLDEN, **options)
+    async with running(FakeCluster(memory.server), settings, "acme", memory.machines) as lab:
+        yield lab, memory

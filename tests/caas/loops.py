@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
 from contextvars import Context, ContextVar
 from typing import Any
 
@@ -26,6 +27,19 @@ def run_in(
 
 
 in_loop = run_in()
+
+
+@asynccontextmanager
+async def beside(
+    work: Coroutine[Any, Any, Any], context: Context | None = None
+) -> AsyncIterator[asyncio.Task[Any]]:
+    """The work goes on beside the block, and ends with it."""
+    task = asyncio.get_running_loop().create_task(work, context=context)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class QuickLoop(asyncio.SelectorEventLoop):
@@ -98,11 +112,17 @@ class Life:
         if self.dead.is_set():
             raise asyncio.CancelledError
 
-    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a program, and all that it starts, in this life."""
+    @asynccontextmanager
+    async def of(self, work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+        """Beside the block a program, and all that it starts, has this life."""
         context = Context()
         context.run(_LIFE.set, self)
-        return asyncio.get_running_loop().create_task(work, context=context)
+        async with beside(work, context) as task:
+            try:
+                yield task
+            finally:
+                # Nothing that it still does while it is taken down reaches anybody.
+                self.dead.set()
 
 
 class _Counted(Coroutine[Any, Any, Any]):

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from caas.settings import Host
 from gpuclusters.lease import board
 from gpuclusters.lease.firmware import Golden, firmware_findings
 from gpuclusters.lease.model import RecyclePolicy
+from tests.caas import leasekit
 from tests.caas.hostile_bmc import (
     BAD,
     GOOD,
@@ -26,6 +28,7 @@ from tests.caas.hostile_bmc import (
     page,
     sent,
 )
+from tests.caas.loops import QuickLoop
 from tests.fixtures.tables import beside
 
 DATA = beside(__file__, "test_hostile_bmc.attacks.yaml")
@@ -260,3 +263,37 @@ def test_messages_hold_little_of_what_a_bmc_says(tmp_path: Path) -> None:
     said = ended(read(tmp_path, first(page([GPU], next=link))), "Refused", "InventoryLinkRefused")
     assert len(said) < 600
     assert "\u202e" not in said
+
+
+@pytest.mark.attack(
+    by="a BMC",
+    tries="has its inventory taken for a good one by a foreign link or an answer broken off",
+    stopped_by="every GPU of the machine is quarantined, with the reason and what to do",
+)
+@pytest.mark.parametrize(
+    ("answer", "reason", "said"),
+    [
+        (page([], count=1, next="https://attacker.example/"), "InventoryLinkRefused", "read the"),
+        (broken_off, "InventoryTruncated", "check the network"),
+    ],
+    ids=["at once", "when time is up"],
+)
+def test_a_bmc_that_is_not_believed_closes_its_gpus_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, reason: str, said: str
+) -> None:
+    outcome = read(tmp_path, first(answer))
+
+    async def story() -> dict[int, leasekit.Lease]:
+        async with leasekit.in_memory(monkeypatch, phases={"verifying": 3}) as (lab, memory):
+            memory.machine.says = lambda effect: (
+                replace(outcome, effect=effect) if isinstance(effect, board.ReadFirmware) else None
+            )
+            await lab.until(leasekit.phase_is("Quarantined", *range(1, 9)))
+            return await lab.leases()
+
+    with asyncio.Runner(loop_factory=QuickLoop) as runner:
+        leases = runner.run(story())
+    assert {lease["reason"] for lease in leases.values()} == {reason}
+    for lease in leases.values():
+        assert "hgx-01: the BMC 127.0.0.1:" in lease["message"]
+        assert said in lease["message"]

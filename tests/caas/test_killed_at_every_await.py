@@ -51,19 +51,12 @@ CHANGING = (
 
 async def one_life(world: World, life: Life) -> bool:
     """Whether the story came to its end in this life."""
-    work = life.start(world.controller())
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not life.dead.is_set():
-                if world.turn():
-                    return True
-                await asyncio.sleep(0.02)
-        return False
-    finally:
-        # Nothing that it still does while it is taken down reaches anybody.
-        life.dead.set()
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+    async with life.of(world.controller()), asyncio.timeout(PATIENCE_SECONDS):
+        while not life.dead.is_set():
+            if world.turn():
+                return True
+            await asyncio.sleep(0.02)
+    return False
 
 
 def die_at_every_step(make: Callable[[], World]) -> tuple[int, int]:
@@ -107,9 +100,9 @@ class LeaseWorld:
         self.deleted = False
         spec = {"tenant": "acme", "namespace": "acme"}
         ready = {"type": "Ready", "status": "True", "observedGeneration": 1}
-        _put(self.server, TENANCY, "acme", {"conditions": [ready]}, spec=spec)
-        _put(self.server, objects.NAMESPACE, "acme", {})
-        _put(self.server, objects.NODE, "h", {"conditions": [{"type": "Ready", "status": "True"}]})
+        self.server.state(TENANCY, "acme", {"conditions": [ready]}, spec=spec)
+        self.server.state(objects.NAMESPACE, "acme", {})
+        self.server.state(objects.NODE, "h", {"conditions": [{"type": "Ready", "status": "True"}]})
         self.server.create(objects.POD, contained("acme", "c-1", 2))
 
     async def controller(self) -> None:
@@ -187,14 +180,14 @@ class TenancyWorld:
         deny = {"spec": {"validationActions": ["Deny"]}}
         up = {"type": "NetworkUnavailable", "status": "False", "reason": "CiliumIsUp"}
         node = {"conditions": [{"type": "Ready", "status": "True"}, up]}
-        _put(self.server, objects.BASELINE_POLICY, isolation.BASELINE, valid)
+        self.server.state(objects.BASELINE_POLICY, isolation.BASELINE, valid)
         for name in PROVEN_POLICIES:
-            _put(self.server, objects.ADMISSION_POLICY, name, {"observedGeneration": 1})
-            _put(self.server, objects.ADMISSION_BINDING, name, {}, **deny)
-        _put(self.server, objects.RUNTIME_CLASS, "kata", {})
-        _put(self.server, objects.NODE, "h", node)
+            self.server.state(objects.ADMISSION_POLICY, name, {"observedGeneration": 1})
+            self.server.state(objects.ADMISSION_BINDING, name, {}, **deny)
+        self.server.state(objects.RUNTIME_CLASS, "kata", {})
+        self.server.state(objects.NODE, "h", node)
         scrubbing = {"phase": "Scrubbing", "lastTenant": "acme"}
-        _put(self.server, GPU_LEASE, "h-gpu1", scrubbing, spec={"node": "h", "module": 1})
+        self.server.state(GPU_LEASE, "h-gpu1", scrubbing, spec={"node": "h", "module": 1})
         self.server.create(TENANCY, tenancy_object(_acme()))
 
     async def controller(self) -> None:
@@ -287,12 +280,6 @@ def _two_gpus() -> Settings:
     return settings.model_copy(update={"hosts": (host,)})
 
 
-def _put(server: Server, kind: ObjectKind, name: str, status: Body, **more: Any) -> None:
-    metadata = {"name": name, "labels": {}}
-    made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
-    server.put(kind, {**made, **more, "status": status})
-
-
 def _status(server: Server, kind: ObjectKind, body: Body, status: Body) -> None:
     server.change(kind, body, {"status": status}, status=True)
 
@@ -319,13 +306,10 @@ def test_two_controllers_at_once_lease_no_gpu_twice() -> None:
     """As when leadership failed to keep them apart."""
 
     async def story() -> None:
-        world, other = LeaseWorld(), Life()
-        beside = other.start(world.controller())
-        assert await one_life(world, Life())
-        assert not beside.done()
-        other.dead.set()
-        beside.cancel()
-        await asyncio.gather(beside, return_exceptions=True)
+        world = LeaseWorld()
+        async with Life().of(world.controller()) as other:
+            assert await one_life(world, Life())
+            assert not other.done()
         await world.server.quiet()
 
     with asyncio.Runner(loop_factory=LivingLoop) as runner:

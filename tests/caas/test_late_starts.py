@@ -11,7 +11,7 @@ from caas import metrics
 from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.controllers.controller import Recorder
 from caas.controllers.lease_pods import AGAIN_SECONDS, LateStarts
-from tests.caas.loops import in_quick_loop
+from tests.caas.loops import beside, in_quick_loop
 from tests.caas.pods import DAY, going
 
 LIMIT = 1000.0
@@ -152,11 +152,10 @@ async def test_the_work_wakes_by_itself_when_the_time_is_over() -> None:
     late = LateStarts(
         cast(Cluster, world), cast(Recorder, world), LIMIT, clock=loop_time, wall=lambda: DAY
     )
-    task = asyncio.create_task(late.run())
-    await asyncio.sleep(0)
-    late.observe(pod())
-    await asyncio.sleep(LIMIT + 1)
-    task.cancel()
+    async with beside(late.run()):
+        await asyncio.sleep(0)
+        late.observe(pod())
+        await asyncio.sleep(LIMIT + 1)
     assert world.deleted == [("tenant-acme", "c", "u")]
 
 

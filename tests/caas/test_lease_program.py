@@ -17,11 +17,11 @@ import yaml
 
 from caas.cluster import Cluster
 from caas.settings import Settings
-from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.tenancy.objects import NAMESPACE
-from tests.caas.leasekit import PATIENCE_SECONDS, Objects, come, define, settings_of, unique
+from tests.caas.leasekit import PATIENCE_SECONDS, define, settings_of
 from tests.fixtures.control_plane import KubeCluster, start_cluster, stop_cluster
 from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.tenancies import LEASES, Request
 from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
@@ -119,23 +119,17 @@ def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
 ) -> None:
     kube_api = own_cluster
     (host,) = hosts()
-    name = unique(host)
-    settings = settings_of([(name, host)])
+    settings = settings_of([(host.name, host)])
+    request = Request(own_cluster)
 
     async def empty() -> None:
         async with Cluster(kube_api.kubeconfig) as cluster:
             await define(cluster)
-            assert await cluster.list(GPU_LEASE) == []
             await cluster.create(NAMESPACE, {"metadata": {"name": "gpu-clusters-controllers"}})
 
-    async def all_free() -> None:
-        def holds(leases: Objects) -> bool:
-            phases = [body.get("status", {}).get("phase") for body in leases.values()]
-            assert all(lease.startswith(f"{name}-gpu") for lease in leases)
-            return phases == ["Free"] * 8
-
-        async with Cluster(kube_api.kubeconfig) as cluster:
-            await come(cluster, GPU_LEASE, holds)
+    def phases() -> list[str | None]:
+        leases = (request.get(LEASES) or {}).get("items", [])
+        return [body.get("status", {}).get("phase") for body in leases]
 
     asyncio.run(empty())
     prepare(tmp_path, settings, host)
@@ -147,9 +141,9 @@ def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
         wait_for(first.leads, first)
         second = Program(tmp_path, kube_api)
         wait_for(lambda: second.get("/readyz")[0] == 200, first, second)
-        asyncio.run(all_free())
+        wait_for(lambda: phases() == ["Free"] * 8, first, second)
         assert not second.leads()
-        counted = f'gpu_clusters_leases{{host="{name}",phase="Free"}} 8.0'
+        counted = f'gpu_clusters_leases{{host="{host.name}",phase="Free"}} 8.0'
         wait_for(lambda: counted in first.get("/metrics")[1], first)
         assert first.end() == 0, first.log[-3000:]
         wait_for(second.leads, second)
@@ -158,6 +152,7 @@ def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
             assert host.endpoint.bmc.password not in program.log
             assert "Traceback" not in program.log
     finally:
+        request.close()
         first.close()
         if second is not None:
             second.close()

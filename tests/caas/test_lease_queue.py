@@ -1,7 +1,6 @@
 """The queue's own rhythm, and what it takes for free."""
 
 import asyncio
-import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ from caas.controllers.leases import LeaseQueue
 from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease.model import Holder
 from gpuclusters.lease.placement import BoardView, Grant
-from tests.caas.loops import QuickLoop, in_loop
+from tests.caas.loops import QuickLoop, beside, in_loop
 from tests.caas.pods import contained
 from tests.fixtures.tenancies import GPU
 
@@ -41,14 +40,11 @@ def test_a_queue_over_gpus_that_never_stop_changing_leaves_most_of_the_time_to_o
         monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=loop.time))
         recorder: Any = None
         queue = Timed({}, lambda _: None, recorder, GPU)
-        running = asyncio.create_task(queue.run())
-        while queue.looks < LOOKS:
-            queue.look()
-            await asyncio.sleep(0.001)
-        assert 0.4 * loop.time() > LOOKS * LOOK_SECONDS
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
+        async with beside(queue.run()):
+            while queue.looks < LOOKS:
+                queue.look()
+                await asyncio.sleep(0.001)
+            assert 0.4 * loop.time() > LOOKS * LOOK_SECONDS
 
     with asyncio.Runner(loop_factory=QuickLoop) as runner:
         runner.run(story())
@@ -100,14 +96,10 @@ async def test_gpus_that_are_being_granted_are_not_free_and_no_board_is_cut_by_t
     host: Any = SlowHost()
     recorder: Any = Silent()
     queue = LeaseQueue({"hgx-01": host}, lambda _: tenancy, recorder, GPU)
-    running = asyncio.create_task(queue.run())
-    async with asyncio.timeout(120):
+    async with beside(queue.run()), asyncio.timeout(120):
         for uid, size in (("a", 2), ("b", 1), ("c", 4), ("d", 1)):
             host.news.clear()
             queue.observe(pod(uid, size))
             await host.news.wait()
     taken = [module for holder in host.asked for module in holder.gpus]
     assert sorted(taken) == sorted(MODULES)
-    running.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await running

@@ -10,14 +10,12 @@ import pytest
 from caas.controllers import controller, tenancy
 from caas.controllers.controller import Failed, WorkQueue
 from caas.controllers.tenancy import Progress
-from tests.caas.loops import in_quick_loop
+from tests.caas.loops import beside, in_quick_loop
 
 
 async def worked(queue: WorkQueue, seconds: float) -> None:
-    work = asyncio.create_task(queue.run())
-    await asyncio.sleep(seconds)
-    work.cancel()
-    await asyncio.gather(work, return_exceptions=True)
+    async with beside(queue.run()):
+        await asyncio.sleep(seconds)
 
 
 def recording(**options: int) -> tuple[WorkQueue, list[str]]:
@@ -123,17 +121,15 @@ async def test_of_many_new_names_only_some_are_begun_until_these_are_settled() -
     queue = WorkQueue(look, workers=4, begun_at_once=2)
     for number in range(6):
         queue.add(f"new-{number}", new=True)
-    working = asyncio.create_task(queue.run())
-    await asyncio.sleep(0.05)
-    assert seen == ["new-0", "new-1"]
-    queue.add("new-1")
-    await asyncio.sleep(0.05)
-    assert seen == ["new-0", "new-1", "new-1"]
-    queue.settled("new-0")
-    await asyncio.sleep(0.05)
-    assert seen[3:] == ["new-2", "new-3"]
-    working.cancel()
-    await asyncio.gather(working, return_exceptions=True)
+    async with beside(queue.run()):
+        await asyncio.sleep(0.05)
+        assert seen == ["new-0", "new-1"]
+        queue.add("new-1")
+        await asyncio.sleep(0.05)
+        assert seen == ["new-0", "new-1", "new-1"]
+        queue.settled("new-0")
+        await asyncio.sleep(0.05)
+        assert seen[3:] == ["new-2", "new-3"]
 
 
 @in_quick_loop
