@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 
 from gpuclusters.cli.project import Project
 from tests.fixtures.tables import beside
-from tests.unit.cli.conftest import ROOT, Cli
+from tests.unit.cli.conftest import Cli
 
 ENGINE = """#!/bin/sh
 echo "$*" >>words
@@ -67,20 +65,10 @@ def test_an_example_is_not_applied_and_down_is_for_a_lab(run: Run, words: str, t
 
 
 @pytest.mark.parametrize(("line", "expected"), CASES["completed"].items())
-def test_the_shell_completes_stacks_and_codes(project: Project, line: str, expected: str) -> None:
-    program = "from gpuclusters.cli.main import app; app(prog_name='gpu-clusters')"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=project.folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "_GPU_CLUSTERS_COMPLETE": "complete_bash",
-            "COMP_WORDS": line,
-            "COMP_CWORD": str(len(line.split()) - 1),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_the_shell_completes_stacks_and_codes(
+    project: Project, cli: Cli, line: str, expected: str
+) -> None:
+    at = str(len(line.split()) - 1)
+    shell = {"_GPU_CLUSTERS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": at}
+    done = cli(at=project.folder, **shell)
     assert set(done.stdout.split()) == {expected}, done.stderr

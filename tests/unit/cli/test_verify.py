@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,10 @@ from gpuclusters.compat import gpu_products
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.rke2_cluster import MadeCluster, Rke2Config
 from gpuclusters.config.stack import ClusterType, StackConfig
-from gpuclusters.core.ports import ObjectKind
-from gpuclusters.metrics import selection
-from gpuclusters.metrics.alerts import RULES_NAME
 from gpuclusters.proof.checks import Check, Level, Outcome
 from gpuclusters.proof.evidence import PROOF, About, Evidence
-from gpuclusters.tenancy.objects import NAMESPACE
 from tests.fixtures.tables import beside
 from tests.unit.config import documents
-from tests.unit.proof.proof_world import FakeCluster
 
 IMAGE = "registry.example.com/proof@sha256:" + "a" * 64
 A100 = next(n for n in gpu_products.names() if n.startswith("a100-sxm"))
@@ -158,50 +152,3 @@ def test_what_cannot_be_read_is_a_mistake_of_the_caller_and_what_is_said_is_show
     console = Console(highlight=False, width=200)
     verify.show(evidence(Outcome.FAILED, said="pod p: [bold]x[/bold] [/red]"), console)
     assert "failed L1 n0: multiplies (pod p: [bold]x[/bold] [/red])" in capsys.readouterr().out
-
-
-class Watched(FakeCluster):
-    """With the kinds of the Prometheus operator."""
-
-    found: dict[ObjectKind, list[dict[str, Any]]]
-
-    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
-        if kind == NAMESPACE:
-            return [{"metadata": {"name": name}} for name in ("monitoring", "gpu-operator")]
-        return self.found.get(kind, ())
-
-    def looked_at(self) -> list[tuple[str, str, str]]:
-        checks = selection.look(self, operator_namespace="gpu-operator", namespace="monitoring")
-        return [(check.subject, check.outcome.value, check.said) for check in checks]
-
-
-def named(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
-
-
-def test_a_monitor_and_rules_that_a_prometheus_selects_pass_and_others_say_why_not() -> None:
-    cluster = Watched()
-    cluster.found = {}
-    monitor = "ServiceMonitor gpu-operator/nvidia-dcgm-exporter"
-    rules = f"PrometheusRule monitoring/{RULES_NAME}"
-    (absent, no_rules) = cluster.looked_at()
-    assert absent[:2] == (monitor, "failed")
-    assert "dcgmExporter.serviceMonitor.enabled: true" in absent[2]
-    assert no_rules == (rules, "failed", "it is not there; run `up` again")
-
-    cluster.found[selection.SERVICE_MONITOR] = [named("nvidia-dcgm-exporter", "gpu-operator")]
-    cluster.found[selection.PROMETHEUS_RULE] = [named(RULES_NAME, "monitoring")]
-    assert {said for _, _, said in cluster.looked_at()} == {"there is no Prometheus"}
-
-    kinds = ("serviceMonitor", "serviceMonitorNamespace", "rule", "ruleNamespace")
-    everything: dict[str, Any] = {f"{kind}Selector": {} for kind in kinds}
-    deaf = {"serviceMonitorSelector": {"matchLabels": {"release": "kps"}}}
-    watchers = [named("kps", "monitoring", **(everything | deaf))]
-    cluster.found[selection.PROMETHEUS] = watchers
-    why = "serviceMonitorSelector wants the label release=kps (it is not there)"
-    first, second = cluster.looked_at()
-    assert first == (monitor, "failed", f"Prometheus monitoring/kps: {why}")
-    assert second == (rules, "passed", "by Prometheus monitoring/kps")
-
-    watchers.append(named("all", "monitoring", **everything))
-    assert cluster.looked_at()[0] == (monitor, "passed", "by Prometheus monitoring/all")

@@ -100,7 +100,7 @@ WANTED = st.builds(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(OTHERS, WANTED)
 def test_others_are_kept_and_ours_hold_or_it_is_a_conflict(
     others: str, wanted: tuple[str, ...]
@@ -118,14 +118,7 @@ def test_others_are_kept_and_ours_hold_or_it_is_a_conflict(
         assert set(value.split(",")) <= set(after[name].split(",")), name
 
 
-@settings(max_examples=100)
-@given(OTHERS, WANTED)
-def test_what_contradicts_is_named_with_both_sides(others: str, wanted: tuple[str, ...]) -> None:
-    for conflict in command_line.conflicts(others, wanted):
-        assert conflict.theirs in command_line.split(others)
-        assert conflict.ours in wanted
-
-
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(["a", 'b="c d"', "e=1,2", "f=", '"x y"=1']), max_size=6))
 def test_blanks_in_quotes_do_not_separate(arguments: list[str]) -> None:
     assert command_line.split("  ".join(arguments)) == tuple(arguments)

@@ -34,11 +34,6 @@ def test_a_layout_that_does_not_use_each_gpu_once_is_refused(layout: list[int]) 
         plan_layout(TABLES[Baseboard.HGX_H100], layout)
 
 
-def test_blackwell_counts_partitions_from_one_and_pairs_neighbours() -> None:
-    chosen = plan_layout(TABLES[Baseboard.HGX_B200], [2, 2, 2, 2])
-    assert {p.id: p.modules for p in chosen} == {4: (1, 2), 5: (3, 4), 6: (5, 6), 7: (7, 8)}
-
-
 def cuts(table: PartitionTable, layout: Sequence[int]) -> list[frozenset[int]]:
     """Every set of partitions that uses each GPU once, tried one after another."""
     found = []

@@ -217,14 +217,6 @@ def test_interrupted_anywhere_a_second_run_converges(
     assert board.active == set(wanted)
 
 
-@pytest.mark.parametrize("code", [-5, -8, -9, -14, -15])
-def test_what_passes_is_waited_for(code: int) -> None:
-    board = Board(answers=[code, code, code], used={8})
-    board.declared(inputs(PAIRS)).ensure(applied=[])
-    assert board.active == set(PAIRS)
-    assert board.time > 0
-
-
 @pytest.mark.parametrize(
     ("code", "seconds"), [(-15, DEADLINE_SECONDS), (-9, NO_CONNECTION_SECONDS)]
 )
@@ -353,36 +345,6 @@ def test_what_a_step_does_about_each_code(code: int, verb: str) -> None:
     assert f"could not {verb} partition 7 (GPUs 1)" in str(failed.value)
     assert ("quarantine" in str(failed.value)) is (expected is Action.QUARANTINE)
     assert board.time == 0
-
-
-@pytest.mark.parametrize("code", [-7, -16, -23])
-def test_a_code_that_can_mean_already_active_is_looked_into(code: int) -> None:
-    board = Board(answers=[None, code])
-    board.meanwhile["activate 7"] = lambda: board.active.add(7)
-    assert board.declared(inputs([7])).ensure(applied=[]).wanted == (7,)
-
-
-def test_partitions_without_support_are_a_warning_unless_they_are_wanted() -> None:
-    board = Board()
-    for number in (0, 2, 6, 14):
-        board.left_out[number] = board.table.pop(number)
-    made = board.declared(inputs([1, 5, 12])).ensure(applied=[])
-    assert board.active == {1, 5, 12}
-    (warning,) = made.warnings
-    assert "partitions 0, 2, 6, 14 are not supported at the moment because GPUs 8 failed" in warning
-    assert any(warning in note for note in board.notes)
-
-    board.calls.clear()
-    with pytest.raises(Refused) as refused:
-        board.declared(inputs([1, 2])).ensure(applied=[1, 5, 12])
-    assert "partitions 2 are wanted" in str(refused.value)
-    assert f"GPUs 8 ({GPUS['8']}) failed" in str(refused.value)
-    assert board.active == {1, 5, 12}
-
-
-def test_equal_or_unknown_versions_are_fine() -> None:
-    inputs(PAIRS, fabric_manager_version="595.58.03", guest_driver="595.58.03")
-    inputs(PAIRS, guest_driver="595.58.03")
 
 
 @pytest.mark.parametrize(("changes", "said"), REFUSED)

@@ -26,11 +26,6 @@ def test_modules_of_an_hgx_h100_are_not_in_the_order_of_the_bus() -> None:
     assert [by_bus.index(gpus[module]) for module in range(1, 9)] == [4, 6, 5, 7, 0, 2, 1, 3]
 
 
-def test_supermicro_passes_the_switches_memory_controller_along() -> None:
-    preset = PRESETS[Platform.SUPERMICRO_HGX_H100]
-    assert (preset.extra_functions, preset.extra_pci_id) == (("0000:03:00.1",), "11f8:4128")
-
-
 def test_a_pci_address_is_written_as_sysfs_writes_it() -> None:
     right = ["0000:0f:00.0", "0000:0f:1f.7"]
     wrong = ["0F:00.0", "0f:00.0", "0000:0f:20.0", "0000:0f:00.8", "0000:0f:00.0\n"]

@@ -160,13 +160,6 @@ def test_a_machine_that_is_right_has_no_finding() -> None:
     )
 
 
-def test_a_bare_machine_is_not_taken_for_a_prepared_one() -> None:
-    found = names(bare(), PREPARED)
-    assert {"iommu-off", "not-on-vfio", "driver-loaded", "qemu-missing", "huge-pages-short"} <= set(
-        found
-    )
-
-
 def test_a_function_of_the_group_without_a_driver_is_in_nobodys_way() -> None:
     idle = having(prepared(), "0000:86:00.1", iommu_group="20", driver=None)
     bridge = having(
@@ -271,7 +264,7 @@ FUNCTIONS = st.builds(
 
 MACHINES = st.builds(
     prepared,
-    functions=st.lists(FUNCTIONS, max_size=16).map(lambda found: {f.address: f for f in found}),
+    functions=st.lists(FUNCTIONS, max_size=5).map(lambda found: {f.address: f for f in found}),
     iommu_groups=st.integers(0, 40),
     kernel=st.text(max_size=12),
     cpu_flags=st.frozensets(st.sampled_from(["vmx", "svm", "hypervisor", "pdpe1gb"])),

@@ -22,9 +22,9 @@ from gpuclusters.core.converge import converge
 from gpuclusters.core.finding import Refused
 from gpuclusters.fabric import manager_config as fabric_manager_config
 from gpuclusters.fabric.answers import FabricError
-from gpuclusters.fabric.manager_config import FabricManagerSettings
 from gpuclusters.fabric.model import LivePartition
 from gpuclusters.host.model import PciFunction, sha256_of
+from gpuclusters.rootless import files as rootless
 from gpuclusters.service_vm import cloud_init, domain_xml
 from gpuclusters.service_vm.cloud_init import Seed
 from gpuclusters.service_vm.decide import PROGRAM, UNIT, UNITS, Guest, Health, LiveVm, parsed_guest
@@ -431,13 +431,6 @@ def test_bridges_of_a_board_without_switch_functions_get_their_modules() -> None
     assert files["/etc/modules-load.d/gpu-clusters.conf"]["content"] == "ib_umad\nmlx5_ib\n"
 
 
-def test_a_rail_policy_by_name_needs_the_branch_that_reads_names() -> None:
-    # Fabric Manager User Guide: PARTITION_RAIL_POLICY=greedy|symmetric from branch 595 on, 0|1 before.
-    FabricManagerSettings(version="595.58.03", partition_rail_policy="greedy")
-    with pytest.raises(ValueError, match="is a number before fabric manager 595"):
-        FabricManagerSettings(version="580.173.02", partition_rail_policy="greedy")
-
-
 ROOMS = Path(__file__).resolve().parents[3] / "gpuclusters"
 FOLDER = ROOMS / "service_vm/scripts"
 CUSTOM = {"version": "595.58.03", "partitions": {"0": [1, 2]}, "partition_rail_policy": "greedy"}
@@ -540,6 +533,12 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert {"gpu-clusters-vfio.service", UNIT, *UNITS} <= set(names)
     for path in files:
         (units / path.name).write_text(path.read_text())
+    # For an account that runs Docker without root; what comes before it is not ours.
+    names.append(rootless.BOOT_UNIT)
+    (units / rootless.BOOT_UNIT).write_text(rootless.boot_unit("ubuntu"))
+    assert "--machine=ubuntu@.host restart docker.service" in rootless.boot_unit("ubuntu")
+    for before in ("nvidia-cdi-refresh", "systemd-logind"):
+        (units / f"{before}.service").write_text("[Service]\nType=oneshot\nExecStart=/bin/true\n")
     drop_in = units / "libvirtd.service.d"
     drop_in.mkdir()
     (drop_in / "50-gpu-clusters.conf").write_text((FOLDER / "libvirt-ordering.conf").read_text())
@@ -548,11 +547,11 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         (units / f"{target}.target").write_text("[Unit]\nDescription=stub\n")
     programs = {
         program
-        for path in files
+        for path in units.glob("*.service")
         for program in re.findall(r"(?m)^Exec\w+=[-@:+!]*(/\S+)", path.read_text())
     }
     assert {PROGRAM, vfio.SCRIPT_PATH} <= programs
-    for program in {*programs, "/bin/true"}:
+    for program in {*programs, "/usr/bin/systemctl"}:
         path = root / program.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("#!/bin/sh\n")

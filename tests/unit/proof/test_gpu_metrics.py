@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,14 @@ from gpuclusters.compat import rke2_matrix
 from gpuclusters.metrics import alerts, counters, monitoring_stack
 from gpuclusters.metrics.alerts import Urgency
 from gpuclusters.metrics.monitoring_stack import Monitoring
-from gpuclusters.metrics.selection import PROMETHEUS_RULE, SERVICE_MONITOR, why_not
+from gpuclusters.metrics.selection import (
+    PROMETHEUS,
+    PROMETHEUS_RULE,
+    SERVICE_MONITOR,
+    look,
+    why_not,
+)
+from gpuclusters.tenancy.objects import NAMESPACE
 from tests.fixtures import grafana
 from tests.fixtures.promql import parse
 from tests.fixtures.tables import beside
@@ -162,10 +170,10 @@ NAMESPACES = {"monitoring": {"team": "infra"}, "gpu-operator": {"team": "gpu"}}
 SELECTIONS = beside(__file__, "selection.yaml")
 
 
-def prometheus(**spec: Any) -> dict[str, Any]:
+def prometheus(name: str = "kps", **spec: Any) -> dict[str, Any]:
     selectors = ("serviceMonitor", "serviceMonitorNamespace", "rule", "ruleNamespace")
     everything = {f"{name}Selector": {} for name in selectors}
-    return {"metadata": {"name": "kps", "namespace": "monitoring"}, "spec": everything | spec}
+    return {"metadata": {"name": name, "namespace": "monitoring"}, "spec": everything | spec}
 
 
 def monitor(**labels: str) -> dict[str, Any]:
@@ -186,6 +194,37 @@ def test_rules_are_selected_by_fields_of_their_own_and_by_operators_that_kuberne
     near = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
     with pytest.raises(ValueError, match="'Near' is no operator"):
         why_not(prometheus(ruleSelector=near), PROMETHEUS_RULE, monitor(), NAMESPACES)
+
+
+def test_a_monitor_and_rules_that_a_prometheus_selects_pass_and_others_say_why_not() -> None:
+    found: dict[Any, list[dict[str, Any]]] = {
+        NAMESPACE: [{"metadata": {"name": name}} for name in NAMESPACES]
+    }
+    cluster: Any = SimpleNamespace(list=lambda kind, _namespace="": found.get(kind, ()))
+
+    def looked_at() -> list[tuple[str, str, str]]:
+        checks = look(cluster, operator_namespace="gpu-operator", namespace="monitoring")
+        return [(check.subject, check.outcome.value, check.said) for check in checks]
+
+    service = "ServiceMonitor gpu-operator/nvidia-dcgm-exporter"
+    rules = f"PrometheusRule monitoring/{alerts.RULES_NAME}"
+    (absent, no_rules) = looked_at()
+    assert absent[:2] == (service, "failed")
+    assert "dcgmExporter.serviceMonitor.enabled: true" in absent[2]
+    assert no_rules == (rules, "failed", "it is not there; run `up` again")
+
+    found[SERVICE_MONITOR] = [monitor()]
+    metadata = {"name": alerts.RULES_NAME, "namespace": "monitoring"}
+    found[PROMETHEUS_RULE] = [{"metadata": metadata, "spec": {}}]
+    assert {said for _, _, said in looked_at()} == {"there is no Prometheus"}
+
+    found[PROMETHEUS] = [prometheus(serviceMonitorSelector={"matchLabels": {"release": "kps"}})]
+    why = "serviceMonitorSelector wants the label release=kps (it is not there)"
+    first, second = looked_at()
+    assert first == (service, "failed", f"Prometheus monitoring/kps: {why}")
+    assert second == (rules, "passed", "by Prometheus monitoring/kps")
+    found[PROMETHEUS].append(prometheus("all"))
+    assert looked_at()[0] == (service, "passed", "by Prometheus monitoring/all")
 
 
 def test_the_chart_is_told_to_select_everything_and_what_the_user_says_wins() -> None:

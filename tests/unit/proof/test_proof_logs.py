@@ -1,5 +1,6 @@
 """What programs of a proof print, and what it is taken for."""
 
+import json
 import runpy
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gpuclusters.compat import gpu_products
 from gpuclusters.proof import logs
 from gpuclusters.proof.checks import Check, Outcome, proven
 from gpuclusters.proof.model import ProofNode
@@ -180,3 +182,25 @@ def test_lines_under_mpirun_are_read() -> None:
         for line in reduced([8589934592, 376.4, "0"]).splitlines()
     )
     assert outcomes(taken("collective", {"log": log})) == ["passed"]
+
+
+@pytest.mark.gpu
+def test_matrices_are_right_and_repeatable_on_every_gpu_of_this_machine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    there = program("-c", "import torch; assert torch.cuda.is_available(), 'torch sees no GPU'")
+    if there.returncode:
+        pytest.skip(f"no GPU to calculate on: {there.stderr.strip().splitlines()[-1]}")
+    done = program(PROGRAM, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    with capsys.disabled():
+        print(json.dumps(found))
+    assert found["cpu"] is False
+    assert found["driver"]
+    devices = found["devices"]
+    known = [one for one in gpu_products.names() if logs.is_product(one, devices[0]["name"])]
+    here = node(resources={"nvidia.com/gpu": len(devices)}, product=known[0] if known else None)
+    # Half of the data sheet: this is about the program; which floor is right is for a proof to say.
+    checks = judged(done.stdout, here, floor_percent=50)
+    assert proven(checks), [check.said for check in checks]

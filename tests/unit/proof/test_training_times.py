@@ -11,7 +11,6 @@ import typer
 from gpuclusters.cli import verify
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.training_times import command
-from gpuclusters.drawing.times import times_svg
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import training_times
 from gpuclusters.proof.checks import Check, CheckLevel
@@ -141,10 +140,3 @@ def test_an_altered_file_of_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     with pytest.raises(RunError):
         run(tmp_path / "none", svg=tmp_path / "blocked" / "x.svg")
-
-
-def test_the_same_runs_give_the_same_picture() -> None:
-    runs = [run] if (run := training_times.run_of(evidence().document())) else []
-    known = training_times.table()
-    assert times_svg(runs, known) == times_svg(runs, known)
-    assert "your runs" not in times_svg([], known)
