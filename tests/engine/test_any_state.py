@@ -1,8 +1,8 @@
 """What holds for any state, program, operation and failing provider.
 
 The idea is that of Pulumi's own fuzzing (pulumi/pulumi, pkg/engine/lifecycletest/fuzzing): whatever
-breaks a state does so in one operation on a valid one. So any valid state is made up, with what
-runs that failed leave behind, and one operation is carried out on it.
+breaks a state does so in one operation on a valid one. So one operation is carried out on whatever
+runs that failed leave behind.
 `GPU_CLUSTERS_EXAMPLES=5000` looks longer; by default few examples are tried, always the same.
 """
 
@@ -16,8 +16,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, assume, given, settings
 
 from engine import urn as urns
-from engine.state import STACK_TYPE, ResourceState, Snapshot
-from engine.values import Values
+from engine.state import Snapshot
 from tests.engine.enginekit import TYPE, CrashError, Ended, Stack, Thing, faults
 
 NAMES = "abcdefg"
@@ -29,98 +28,59 @@ RUNS = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     derandomize=not EXAMPLES,
 )
-ROOT = urns.make("dev", "memory", "", STACK_TYPE, "memory-dev")
-PROVIDER = urns.make("dev", "memory", "", "pulumi:providers:mem", "default")
-PROVIDER_ID = "00000000-0000-4000-8000-000000000001"
+RARE = st.integers(0, 7).map(lambda n: n == 0)
+SOME = st.sets(st.sampled_from(NAMES))
+CALLS = st.sets(
+    st.sampled_from(
+        [f"{verb} {name}" for verb in ("create", "update", "delete") for name in NAMES]
+    ),
+    max_size=4,
+)
 
 
 @st.composite
 def programs(draw: st.DrawFn) -> list[Thing]:
     """Resources of a few names; each may need those before it."""
-    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=len(NAMES)))
     program: list[Thing] = []
-    for name in names:
+    urn_of: dict[str, str] = {}
+    for name in draw(st.lists(st.sampled_from(NAMES), unique=True)):
         customs = [t.name for t in program if not t.component]
         some = (
             st.lists(st.sampled_from(customs), unique=True, max_size=2) if customs else st.just([])
         )
-        parents = [t.name for t in program]
         component = draw(st.integers(0, 5)) == 0
-        program.append(
-            Thing(
-                name=name,
-                text=draw(st.sampled_from(["one", "two"])),
-                key=draw(st.sampled_from(["k", "l"])),
-                uses=() if component else tuple(draw(some)),
-                after=tuple(draw(some)),
-                parent=draw(st.sampled_from(["", *parents])),
-                component=component,
-                options={"retain_on_delete": True} if draw(st.integers(0, 9)) == 0 else {},
-            )
+        options: dict[str, object] = {
+            option: True for option in ("protect", "retain_on_delete") if draw(RARE)
+        }
+        if customs and draw(RARE):
+            options["deleted_with"] = urn_of[draw(st.sampled_from(customs))]
+        thing = Thing(
+            name=name,
+            text=draw(st.sampled_from(["one", "two"])),
+            key=draw(st.sampled_from(["k", "l"])),
+            uses=() if component else tuple(draw(some)),
+            after=tuple(draw(some)),
+            parent=draw(st.sampled_from(["", *urn_of])),
+            component=component,
+            options=options,
         )
+        type_ = "mem:index:Group" if component else TYPE
+        urn_of[name] = urns.make("dev", "memory", urn_of.get(thing.parent, ""), type_, name)
+        program.append(thing)
     return program
 
 
-def verbs() -> st.SearchStrategy[set[str]]:
-    """Calls that fail."""
-    calls = [f"{verb} {name}" for verb in ("create", "update", "delete") for name in NAMES]
-    return st.sets(st.sampled_from(calls), max_size=4)
-
-
 @st.composite
-def snapshots(draw: st.DrawFn) -> Snapshot:
-    """Any valid state: with objects that wait to be deleted or replaced, are read, did not come up."""
-    resources = [
-        ResourceState(ROOT, STACK_TYPE, custom=False),
-        ResourceState(PROVIDER, "pulumi:providers:mem", custom=True, id=PROVIDER_ID, parent=""),
-    ]
-    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=len(NAMES)))
-    for name in names:
-        resources.append(draw(resource(name, resources)))
-    for name in draw(st.lists(st.sampled_from(names), max_size=2)) if names else ():
-        # An object whose replacement succeeded and whose deletion did not.
-        old = draw(resource(name, resources, suffix="-old"))
-        if old.custom:
-            resources.append(dataclasses.replace(old, delete=True, pending_replacement=False))
-    return Snapshot(tuple(resources))
-
-
-@st.composite
-def resource(
-    draw: st.DrawFn, name: str, before: list[ResourceState], suffix: str = ""
-) -> ResourceState:
-    current = [r for r in before if not r.delete and r.type != "pulumi:providers:mem"]
-    customs = [r.urn for r in current if r.custom and r.name != name]
-    parents = [r.urn for r in current if r.name != name]
-    some = st.lists(st.sampled_from(customs), unique=True, max_size=2) if customs else st.just([])
-    parent = draw(st.sampled_from(parents))
-    custom = draw(st.integers(0, 5)) > 0
-    type_ = TYPE if custom else "mem:index:Group"
-    uses = draw(some) if custom else []
-    rare = st.integers(0, 7).map(lambda n: n == 0)
-    inputs: Values = {
-        "text": draw(st.sampled_from(["one", "two"])),
-        "key": draw(st.sampled_from(["k", "l"])),
-    }
-    if uses:
-        inputs["of"] = [f"{urns.name_of(u)}@0" for u in uses]
-    return ResourceState(
-        urn=urns.make("dev", "memory", parent, type_, name),
-        type=type_,
-        custom=custom,
-        id=f"{name}@0{suffix}" if custom else "",
-        inputs=inputs if custom else {},
-        outputs={**inputs, "size": 3} if custom else {},
-        parent=parent,
-        provider=f"{PROVIDER}::{PROVIDER_ID}" if custom else "",
-        dependencies=(*uses, *draw(some)),
-        property_dependencies={"of": tuple(uses)} if uses else {},
-        protect=draw(rare),
-        retain_on_delete=draw(rare),
-        pending_replacement=custom and draw(rare),
-        init_errors=("not ready",) if custom and draw(rare) else (),
-        deleted_with=draw(st.sampled_from(["", "", "", *customs])),
-    )
+def stacks(draw: st.DrawFn) -> Stack:
+    """A stack after runs that failed: some objects wait to be deleted or replaced, some did not come up."""
+    stack = Stack()
+    for _ in range(draw(st.integers(1, 2))):
+        stack.memory.failing, stack.memory.unhealthy = draw(CALLS), draw(CALLS)
+        stack.memory.delete_first = draw(SOME)
+        stack.up(*draw(programs()), continue_on_error=True)
+    stack.memory.failing, stack.memory.unhealthy = set(), set()
+    stack.memory.calls.clear()
+    return stack
 
 
 @st.composite
@@ -141,16 +101,6 @@ def operations(draw: st.DrawFn) -> dict[str, object]:
     return options
 
 
-def stack_in(snapshot: Snapshot) -> Stack:
-    """A stack in that state, with the objects that belong to it."""
-    stack = Stack()
-    stack.stored = snapshot
-    for state in snapshot.resources:
-        if state.custom and not state.is_provider and not state.pending_replacement:
-            stack.memory.objects[state.id] = dict(state.inputs)
-    return stack
-
-
 def carry_out(stack: Stack, program: list[Thing], options: Mapping[str, object]) -> Ended:
     operation = str(options["operation"])
     without = {"refresh": ("refresh", "replace"), "destroy": ("replace",)}.get(operation, ())
@@ -167,19 +117,17 @@ def lost(before: Snapshot, made: set[str], stack: Stack) -> set[str]:
 
 
 @RUNS
-@given(
-    snapshots(), programs(), operations(), verbs(), st.sets(st.sampled_from(NAMES)), st.booleans()
-)
+@given(stacks(), programs(), operations(), CALLS, SOME, st.booleans())
 def test_no_operation_breaks_a_state_or_loses_an_object(
-    snapshot: Snapshot,
+    stack: Stack,
     program: list[Thing],
     options: dict[str, object],
     failing: set[str],
     delete_first: set[str],
     silent: bool,
 ) -> None:
+    snapshot = stack.load()
     assert not faults(snapshot)
-    stack = stack_in(snapshot)
     before = set(stack.memory.objects)
     stack.memory.failing, stack.memory.delete_first = failing, delete_first
     stack.memory.silent = set(NAMES) if silent else set()
@@ -201,24 +149,17 @@ def test_no_operation_breaks_a_state_or_loses_an_object(
 
 
 @RUNS
-@given(
-    snapshots(),
-    programs(),
-    operations(),
-    st.sets(st.sampled_from(NAMES)),
-    st.integers(min_value=1, max_value=40),
-)
+@given(stacks(), programs(), operations(), SOME, st.integers(min_value=1, max_value=40))
 def test_whatever_was_cut_off_can_be_finished(
-    snapshot: Snapshot,
+    stack: Stack,
     program: list[Thing],
     options: dict[str, object],
     delete_first: set[str],
     crash_at: int,
 ) -> None:
     assume(options["operation"] != "preview")
-    stack = stack_in(snapshot)
     stack.memory.delete_first = delete_first
-    stack.crash_at = crash_at
+    stack.crash_at = stack.saves + crash_at
     try:
         carry_out(stack, program, options)
     except CrashError:
@@ -238,6 +179,7 @@ def test_whatever_was_cut_off_can_be_finished(
     stack.memory.calls.clear()
     assert set(stack.up(*program).changes) <= {"same"}
     assert stack.memory.calls == []
+    unprotect(stack)
     planned = stack.destroy(preview=True)
     assert sorted(planned.steps) == sorted(stack.destroy().steps)
     assert stack.stored.resources == ()

@@ -14,7 +14,7 @@ from engine.diff import (
     resolve_unknown,
 )
 from engine.events import PropertyDiff
-from engine.paths import PathError, contains, parse
+from engine.paths import PathError, contains, parse, render
 from engine.values import UNKNOWN, Secret, Values
 from tests.fixtures.tables import beside
 
@@ -24,6 +24,7 @@ ROWS = beside(__file__, "rows.yaml")
 @pytest.mark.parametrize(("text", "path"), ROWS["paths"])
 def test_paths_are_read_as_pulumi_documents_them(text: str, path: list[str | int]) -> None:
     assert parse(text) == tuple(path)
+    assert parse(render(path)) == tuple(path)
 
 
 @pytest.mark.parametrize("text", ROWS["no paths"])

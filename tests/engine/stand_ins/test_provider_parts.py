@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 from google.protobuf import struct_pb2
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine import paths
 from engine.stand_ins.comparison import compare, without_ignored
@@ -15,21 +13,6 @@ from engine.values import REFERENCE, SIGNATURE, UNKNOWN, Secret, Unknown
 from tests.fixtures.tables import beside
 
 ROWS = beside(__file__, "../rows.yaml")
-STEPS = st.lists(st.text(min_size=1) | st.integers(0, 99), min_size=1, max_size=4).filter(
-    lambda steps: isinstance(steps[0], str) and "*" not in steps
-)
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(0, 3) | st.text(max_size=2),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-
-
-@given(STEPS)
-def test_a_written_path_reads_back(steps) -> None:
-    assert list(paths.parse(paths.render(steps))) == steps
 
 
 @pytest.mark.parametrize(
@@ -44,17 +27,6 @@ def test_a_written_path_reads_back(steps) -> None:
 )
 def test_changes_are_found_with_their_kind(old, new, expected) -> None:
     assert {paths.render(path): kind.name for path, kind in compare(old, new).items()} == expected
-
-
-@given(st.dictionaries(st.text(max_size=2), VALUES, max_size=3))
-def test_nothing_differs_from_itself(value) -> None:
-    assert compare(value, value) == {}
-
-
-@given(VALUES, VALUES)
-def test_copying_a_path_makes_the_two_agree_there(one, other) -> None:
-    source, target = {"a": one}, {"a": other}
-    assert paths.copied(source, target, ("a",)) == source
 
 
 def test_ignored_paths_and_what_is_in_them_do_not_count() -> None:
@@ -96,7 +68,5 @@ def test_a_message_shows_no_secret_in_any_of_its_forms() -> None:
     }
     message = "got hunter2 and aHVudGVyMg== and abcdefgh, but visible"
     assert redact(message, properties) == "got [secret] and [secret] and [secret], but visible"
-
-
-def test_short_secrets_do_not_blot_out_the_message() -> None:
-    assert redact("port 1 is no port", {"a": Secret("1"), "b": Secret("no")}) == "port 1 is no port"
+    short = {"a": Secret("1"), "b": Secret("no")}  # which would blot out the message
+    assert redact("port 1 is no port", short) == "port 1 is no port"
