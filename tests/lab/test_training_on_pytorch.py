@@ -12,7 +12,7 @@ from gpuclusters.proof import logs
 from gpuclusters.proof.checks import Outcome
 from gpuclusters.proof.cluster import Ended
 from lab.tools import ToolError, pytorch
-from tests.unit.proof.ladder_world import inputs
+from tests.unit.proof.proof_world import inputs
 from tests.unit.proof.test_training_program import SCRIPTS, write
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

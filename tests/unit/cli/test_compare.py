@@ -12,50 +12,24 @@ from gpuclusters.cli import compare, verify
 from gpuclusters.config.stack import StackConfig, check_stack_file, parse
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof.checks import CheckLevel
-from gpuclusters.proof.evidence import LADDER, About, Evidence
 from tests.unit.cli.conftest import ROOT, Cli
+from tests.unit.proof.proof_world import climbed
 
 LADDERS = {"gke": proof.GKE, "usernetes": proof.USERNETES}
 
 
 def kept(
-    folder: Path,
-    kind: str,
-    *,
-    price: float | None = 6.0,
-    level: CheckLevel = CheckLevel.TRAINING,
-    image: str = "aa",
-    program: str = "11",
-    **figures: Any,
+    folder: Path, kind: str, *, price: float | None = 6.0, image: str = "aa", **more: Any
 ) -> Path:
     """Evidence of a training on two nodes, as `verify` keeps it."""
-    setting = {"type": kind, "isolation": f"what isolates in {kind}", "perHour": price}
-    about = About(
-        cluster=f"{kind}-v100",
-        stack=kind,
-        at="2026-11-22T05:00:00Z",
-        program="1",
-        api_server="v1.36.0",
-        setting=setting | {"currency": "USD", "pricesOf": "2026-11-20"},
-    )
-    training = {"nodes": 2, "gpus": 2, "epochs": 4, "accuracy": 0.8065, "seconds": 120} | figures
-    ladder = LADDERS[kind]
-    made = Evidence(
-        kind=LADDER,
-        about=about,
-        level=level.level,
-        ladder=ladder,
-        checks=[
-            ladder.passed(
-                rung, "cluster", "ok", **(training if rung is CheckLevel.TRAINING else {})
-            )
-            for rung in ladder.steps
-            if rung <= level
-        ],
-        images={"training": f"registry.acme.dev/t@sha256:{image}"},
-        programs={"train.py": program},
-    )
-    return verify.keep(made, folder)
+    cost = {"perHour": price, "currency": "USD", "pricesOf": "2026-11-20"}
+    setting = {"type": kind, "isolation": f"what isolates in {kind}", **cost}
+    given = {
+        "about": {"cluster": f"{kind}-v100", "stack": kind, "setting": setting},
+        "images": {"training": f"registry.acme.dev/t@sha256:{image}"},
+        "programs": {"train.py": "11"},
+    }
+    return verify.keep(climbed(ladder=LADDERS[kind], **{**given, "seconds": 120, **more}), folder)
 
 
 def rows(text: str) -> Mapping[str, list[str]]:
@@ -93,7 +67,7 @@ def test_times_cost_and_isolation_stand_side_by_side(cli: Cli, tmp_path: Path) -
     [
         ({"level": CheckLevel(8)}, "level R9 and R8"),
         ({"image": "bb"}, "images differ in training"),
-        ({"program": "22"}, "programs differ in train.py"),
+        ({"programs": {"train.py": "22"}}, "programs differ in train.py"),
         ({"epochs": 8}, "trainings of 4 and 8 epochs"),
     ],
 )

@@ -18,7 +18,7 @@ from gpuclusters.cli.project import Project
 from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.stack import StackConfig, check_stack_file
 from tests.fixtures.tables import beside
-from tests.unit.cli.conftest import ROOT, engine, made, stack_of
+from tests.unit.cli.conftest import ROOT, Here, engine, made, stack_of
 
 KEY = asyncssh.generate_private_key("ssh-ed25519")
 PRIVATE = KEY.export_private_key().decode()
@@ -114,22 +114,11 @@ def test_a_backend_is_looked_for_and_nothing_made_by_looking(project: Project) -
 
 
 def test_a_state_with_a_lock_and_an_interrupted_run_is_told(project: Project) -> None:
-    stack, state = made(project), project.lab_folder / "state"
-    document = json.loads(engine(stack, "stack", "export"))
-    urn = "urn:pulumi:dev::gpu-clusters::gpu:HostFile::hgx-01-kubelet"
-    document["deployment"]["pending_operations"] = [
-        {"resource": {"urn": urn, "custom": True, "type": "gpu:HostFile"}, "type": "creating"}
-    ]
-    checkpoint = next((state / ".pulumi" / "stacks").rglob("dev.json"))
-    kept = json.loads(checkpoint.read_text())
-    kept["checkpoint"]["latest"] = document["deployment"]
-    checkpoint.write_text(json.dumps(kept))
-    lock = state / ".pulumi" / "locks" / "organization" / "gpu-clusters" / "dev" / "1.json"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    holder = {"pid": 42, "username": "ann", "hostname": "desk", "timestamp": "2026-11-21T10:00:00Z"}
-    lock.write_text(json.dumps(holder))
+    here, state = Here(project, "dev"), project.lab_folder / "state"
+    here.put([], [here.resource("gpu:HostFile", "hgx-01-kubelet")])
+    lock = here.lock(pid=42, hostname="desk", timestamp="2026-11-21T10:00:00Z")
     before = sorted(p for p in state.rglob("*") if p.is_file())
-    found = list(doctor_stack.backend(stack))
+    found = list(doctor_stack.backend(here.session))
     texts = "\n".join(d.text for d in found)
     assert "locked by process 42 of ann@desk since 2026-11-21 10:00:00 +0000" in texts
     assert "pending (creating hgx-01-kubelet)" in texts

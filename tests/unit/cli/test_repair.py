@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,13 +15,12 @@ from rich.console import Console
 
 from gpuclusters.cli import repair
 from gpuclusters.cli.errors import RunError
-from gpuclusters.cli.project import Project, Session, read_valid
+from gpuclusters.cli.project import Project
 from lab import tools
 from lab.control_plane.model import ControlPlaneError
 from tests.fixtures.control_plane import KubeCluster
-from tests.unit.cli.conftest import EMBEDDED, engine, made
+from tests.unit.cli.conftest import Here
 
-MANIFEST = {"time": "2026-11-22T10:00:00Z", "magic": "", "version": "v3.272.0"}
 CHART = """
 apiVersion: v1
 kind: ConfigMap
@@ -37,58 +33,6 @@ kind: Pod
 metadata: {name: stuck}
 spec: {nodeSelector: {nowhere: "true"}, containers: [{name: c, image: x}]}
 """
-
-
-class Here:
-    """A stack in a backend of its own."""
-
-    def __init__(self, project: Project, stack: str) -> None:
-        known = made(project, stack)
-        self.session = Session(project, stack, EMBEDDED, known.env, read_valid(project, stack))
-        self.state = project.lab_folder / "state" / ".pulumi"
-        self.out = io.StringIO()
-
-    def lock(self, **content: Any) -> Path:
-        folder = self.state / "locks/organization/gpu-clusters" / self.session.stack
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{len(list(folder.iterdir()))}.json"
-        holder = {
-            "pid": os.getpid(),
-            "username": "ann",
-            "hostname": socket.gethostname(),
-            "timestamp": datetime.now(UTC).isoformat(),
-        }
-        path.write_text(json.dumps(holder | content))
-        return path
-
-    def put(self, resources: list[Mapping[str, Any]], creating: list[Mapping[str, Any]]) -> None:
-        """A state as a killed run leaves it."""
-        root = self.resource("pulumi:pulumi:Stack", f"gpu-clusters-{self.session.stack}")
-        # In the file: an import drops what is pending.
-        path = self.state / f"stacks/gpu-clusters/{self.session.stack}.json"
-        document = json.loads(path.read_text())
-        latest = document["checkpoint"].get("latest") or {}
-        beneath = {"parent": root["urn"]}
-        latest["resources"] = [root | {"custom": False}, *(beneath | one for one in resources)]
-        latest["pending_operations"] = [
-            {"type": "creating", "resource": beneath | one} for one in creating
-        ]
-        document["checkpoint"]["latest"] = {"manifest": MANIFEST, **latest}
-        path.write_text(json.dumps(document))
-
-    def pending(self) -> set[str]:
-        document = json.loads(engine(self.session, "stack", "export"))
-        found = document["deployment"].get("pending_operations") or []
-        return {one["resource"]["urn"].rsplit("::", 1)[-1] for one in found}
-
-    def resource(self, kind: str, name: str, **more: Any) -> dict[str, Any]:
-        urn = f"urn:pulumi:{self.session.stack}::gpu-clusters::{kind}::{name}"
-        return {"urn": urn, "custom": True, "type": kind, **more}
-
-    def repair(self, *, asked_for: bool = False) -> str:
-        console = Console(file=self.out, width=300, highlight=False)
-        repair.repair(self.session, console, asked_for=asked_for)
-        return self.out.getvalue()
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from gpuclusters.proof.evidence import Evidence, faults
 from gpuclusters.proof.hosts import HostAnswers
 from tests.fixtures.made_up import host_key
 from tests.unit.config.documents import base
-from tests.unit.proof.ladder_world import LadderCluster, host, reached
+from tests.unit.proof.proof_world import LadderCluster, host, reached
 
 KEY = host_key(1)
 SECTION = base(ClusterType.USERNETES)["usernetes"]

@@ -2,6 +2,8 @@
 
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import pytest
@@ -78,26 +80,12 @@ def test_values_are_merged_as_helm_does() -> None:
     }
 
 
-def test_the_go_shim_has_its_timeouts_in_seconds_under_runtime() -> None:
-    document = written(Shim.GO)
-    assert document["runtime"]["create_container_timeout"] == 1200
-    assert document["agent"]["kata"] == {"dial_timeout": 1200}
-    qemu = document["hypervisor"]["qemu"]
-    assert qemu["cold_plug_vfio"] == "root-port"
-    assert qemu["hot_plug_vfio"] == "no-port"
-    assert qemu["enable_annotations"] == []
-    assert qemu["default_memory"] == 8192
-    assert "pod_resource_api_sock" not in document["runtime"]
-
-
-def test_the_rust_shim_has_them_under_its_agent_and_one_in_milliseconds() -> None:
-    document = written(Shim.RUST)
-    assert document["agent"]["kata"] == {
-        "create_container_timeout": 1200,
-        "reconnect_timeout_ms": 1_200_000,
-    }
-    assert "create_container_timeout" not in document["runtime"]
-    assert "hot_plug_vfio" not in document["hypervisor"]["qemu"]
+@pytest.mark.parametrize("case", CASES["written"], ids=lambda case: case["id"])
+def test_each_shim_finds_what_it_reads_where_it_reads_it(case: dict[str, Any]) -> None:
+    document = written(Shim[case["shim"]], **case.get("changes", {}))
+    assert merged(document, case["has"]) == document
+    for *path, key in case.get("lacks", ()):
+        assert key not in reduce(getitem, path, document)
 
 
 @pytest.mark.parametrize("shim", Shim)
@@ -106,18 +94,6 @@ def test_the_guests_command_line_keeps_what_katas_build_puts_there(shim: Shim) -
     assert words[:4] == ["cgroup_no_v1=all", "pci=realloc", "pci=nocrs", "pci=assign-busses"]
     assert ("nvrc.smi.srs=1" in words) is shim.confidential
     assert words[-1] == "agent.cdi_timeout=600"
-
-
-@pytest.mark.parametrize("huge_pages", [False, True])
-def test_the_memory_of_vms_is_of_huge_pages_only_where_asked(huge_pages: bool) -> None:
-    qemu = written(Shim.GO, huge_pages=huge_pages)["hypervisor"]["qemu"]
-    assert qemu["enable_hugepages"] is huge_pages
-
-
-def test_a_kubelet_that_lives_elsewhere_is_found_there() -> None:
-    runtime = written(Shim.GO, kubelet_root="/data/kubelet")["runtime"]
-    assert runtime["kubelet_root_dir"] == "/data/kubelet"
-    assert runtime["pod_resource_api_sock"] == "/data/kubelet/pod-resources/kubelet.sock"
 
 
 DEPLOY = "kata-deploy.katacontainers.io"

@@ -16,8 +16,7 @@ from gpuclusters.proof.checks import Check, CheckLevel, Outcome, ProofResult
 from gpuclusters.proof.nodes import PluginGateInputs
 from tests.fixtures.tables import beside
 from tests.fixtures.waiting import Waiting
-from tests.unit.proof.ladder_world import (
-    TEXTS,
+from tests.unit.proof.proof_world import (
     UUIDS,
     LadderCluster,
     host,
@@ -26,6 +25,7 @@ from tests.unit.proof.ladder_world import (
     trained,
 )
 
+TEXTS = {"reach.py": "#", "train.py": "#"}
 FAULTS: dict[str, list[dict[str, Any]]] = beside(__file__, "ladder.yaml")
 NO_NVML = "E1 1 factory.go:112] Incompatible strategy detected auto\nE1 1 main.go:173] error starting plugins"
 CRASHES = {"ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}

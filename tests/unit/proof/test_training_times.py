@@ -14,49 +14,30 @@ from gpuclusters.cli.training_times import command
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import training_times
 from gpuclusters.proof.checks import Check, CheckLevel
-from gpuclusters.proof.evidence import LADDER, About, Evidence, faults, headline
+from gpuclusters.proof.evidence import LADDER, Evidence, faults, headline
+from tests.unit.proof.proof_world import climbed
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def evidence(*, nodes: int = 2, seconds: float = 131.0, simulated: int = 0) -> Evidence:
-    about = About(
-        cluster="v100",
-        stack="lab",
-        at=f"2026-11-22T0{nodes}:00:00Z",
-        program="1",
-        api_server="v1.37.0",
-    )
-    checks = [
-        proof.USERNETES.passed(rung, "cluster", "ok")
-        for rung in CheckLevel
-        if rung < CheckLevel.TRAINING
-    ]
-    figures = {"nodes": nodes, "gpus": nodes, "epochs": 4, "accuracy": 0.81, "seconds": seconds}
-    last = proof.USERNETES.passed(
-        CheckLevel.TRAINING, "cluster", "ok", **figures, simulated=simulated
-    )
-    return Evidence(kind=LADDER, about=about, level="R9", checks=[*checks, last])
-
-
 def test_evidence_of_a_ladder_needs_every_rung_up_to_its_level() -> None:
-    whole = json.loads(json.dumps(evidence().document()))
+    whole = json.loads(json.dumps(climbed().document()))
     assert faults(whole) == []
     assert headline(whole).endswith("up to R9: 9 checks, all passed")
     assert whole["rungs"]["R7"]["shows"] == "the node offers its GPUs"
     assert "## R1: the driver shows the GPUs of the host (nvidia-smi -L on the host)" in (
-        evidence().markdown()
+        climbed().markdown()
     )
     for missing in ("R1", "R9"):
         part = Evidence(
             kind=LADDER,
-            about=evidence().about,
+            about=climbed().about,
             level="R9",
-            checks=[check for check in evidence().checks if check.level != missing],
+            checks=[check for check in climbed().checks if check.level != missing],
         )
         assert faults(part.document()) == [f"does not show R9: no check of {missing} is in it"]
     failed = proof.USERNETES.failed(CheckLevel.NODES, "a", "gone")
-    bad = Evidence(kind=LADDER, about=evidence().about, level="R5", checks=[failed])
+    bad = Evidence(kind=LADDER, about=climbed().about, level="R5", checks=[failed])
     assert faults(bad.document()) == [
         "does not show that the ladder holds: 1 of 1 checks not passed"
     ]
@@ -80,11 +61,11 @@ def test_the_expected_time_follows_what_was_measured_and_patience_grows() -> Non
 
 
 def test_a_run_is_read_from_its_evidence_and_a_climb_without_one_has_none() -> None:
-    run = training_times.run_of(evidence(nodes=4).document(), "a.json")
+    run = training_times.run_of(climbed(nodes=4).document(), "a.json")
     assert run is not None
-    assert (run.nodes, run.seconds, run.accuracy, run.epochs) == (4, 131.0, 0.81, 4)
+    assert (run.nodes, run.seconds, run.accuracy, run.epochs) == (4, 131.0, 0.8065, 4)
     assert (run.simulated, run.source, run.cluster) == (False, "a.json", "v100")
-    short: list[Check] = list(evidence().checks)[:-1]
+    short: list[Check] = list(climbed().checks)[:-1]
     assert training_times.run_of({"checks": [check.document() for check in short]}) is None
 
 
@@ -100,8 +81,9 @@ def test_the_command_reads_folders_and_files_and_draws(
     assert run(tmp_path) == 1
     assert "no evidence of a training was found" in capsys.readouterr().out
     folder = tmp_path / "evidence"
-    verify.keep(evidence(), folder)
-    verify.keep(evidence(nodes=3, seconds=4, simulated=1), folder)
+    verify.keep(climbed(), folder)
+    later = {"at": "2026-11-22T06:00:00Z"}
+    verify.keep(climbed(nodes=3, seconds=4, simulated=1, about=later), folder)
     (folder / "other.json").write_text("{}")
     picture = tmp_path / "out" / "times.svg"
     assert run(folder, svg=picture, as_json=True) == 0
@@ -132,7 +114,7 @@ def test_a_file_that_was_named_must_be_evidence(
 
 
 def test_an_altered_file_of_a_folder_is_refused(tmp_path: Path) -> None:
-    path = verify.keep(evidence(), tmp_path)
+    path = verify.keep(climbed(), tmp_path)
     path.write_text(path.read_text().replace("131.0", "31.0"))
     with pytest.raises(UsageError, match="was altered"):
         run(tmp_path)
