@@ -16,6 +16,8 @@ from google.protobuf.json_format import MessageToDict
 from pulumi.dynamic import ResourceProvider
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
+from tests.fixtures.tables import beside
+
 PROJECT = Path(__file__).resolve().parents[2]
 PLUGIN = PROJECT / "gpuclusters/providers/pulumi-resource-gpu-clusters"
 _STEP_SECONDS = 900
@@ -24,6 +26,14 @@ UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """How the engine writes a value that is not known yet."""
 
 Properties = dict[str, Any]
+Kind = type[ResourceProvider] | str
+"""A type of resources, by its provider or its name."""
+INPUTS = beside(__file__, "inputs.yaml")
+
+
+def inputs_of(kind: str, host: Any, **changes: Any) -> Properties:
+    """Of a resource of this type on a host."""
+    return {"connection": host.connection, **INPUTS[kind], **changes}
 
 
 class StepFailed(Exception):
@@ -55,16 +65,16 @@ class ProviderProcess:
     engine: socket.socket
     """Listens at what the process takes for the engine's address."""
 
-    def of(self, kind: type[ResourceProvider], wanted: Properties) -> "Resource":
+    def of(self, kind: Kind, wanted: Properties) -> "Resource":
         """A resource of this kind that is not made yet."""
         return Resource(self, kind, wanted)
 
-    def check(self, kind: type[ResourceProvider], news: Properties) -> dict[str, str]:
+    def check(self, kind: Kind, news: Properties) -> dict[str, str]:
         """Failures by property; "" as the property of rules about several."""
         answer = self._call("Check", kind, news=news)
         return {f.property: f.reason for f in answer.failures}
 
-    def diff(self, kind: type[ResourceProvider], olds: Properties, news: Properties) -> Difference:
+    def diff(self, kind: Kind, olds: Properties, news: Properties) -> Difference:
         answer = self._call("Diff", kind, "id", olds=olds, news=news)
         return Difference(
             answer.changes == provider_pb2.DiffResponse.DIFF_SOME,
@@ -72,27 +82,27 @@ class ProviderProcess:
             answer.deleteBeforeReplace,
         )
 
-    def create(self, kind: type[ResourceProvider], news: Properties) -> Made:
+    def create(self, kind: Kind, news: Properties) -> Made:
         answer = self._call("Create", kind, properties=news)
         return Made(answer.id, MessageToDict(answer.properties))
 
-    def update(self, kind: type[ResourceProvider], made: Made, news: Properties) -> Made:
+    def update(self, kind: Kind, made: Made, news: Properties) -> Made:
         answer = self._call("Update", kind, made.id, olds=made.outputs, news=news)
         return Made(made.id, MessageToDict(answer.properties))
 
-    def read(self, kind: type[ResourceProvider], made: Made) -> Made:
+    def read(self, kind: Kind, made: Made) -> Made:
         answer = self._call("Read", kind, made.id, properties=made.outputs)
         return Made(answer.id, MessageToDict(answer.properties), MessageToDict(answer.inputs))
 
-    def delete(self, kind: type[ResourceProvider], made: Made) -> None:
+    def delete(self, kind: Kind, made: Made) -> None:
         self._call("Delete", kind, made.id, properties=made.outputs)
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
 
-    def _call(self, method: str, kind: type[ResourceProvider], *id_: str, **bags: Any) -> Any:
-        name = kind.__name__.removesuffix("Provider")
+    def _call(self, method: str, kind: Kind, *id_: str, **bags: Any) -> Any:
+        name = kind if isinstance(kind, str) else kind.__name__.removesuffix("Provider")
         urn = f"urn:pulumi:dev::gpu-clusters::gpu-clusters:gpu:{name}::x"
         known = {"urn": urn, **dict(zip(["id"], id_, strict=False))}
         request = getattr(provider_pb2, f"{method}Request")
@@ -108,7 +118,7 @@ class Resource:
     """One resource of an engine: its inputs, which a call may change, and what was made of them last."""
 
     process: ProviderProcess
-    kind: type[ResourceProvider]
+    kind: Kind
     wanted: Properties
     made: Made = field(default_factory=lambda: Made("", {}))
 

@@ -10,7 +10,7 @@ from lab.hosts.rke2 import rke2_release
 from lab.hosts.rke2.rke2_cluster import Clusters
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.cluster_kit import Nodes
-from tests.providers.provider_process import ProviderProcess
+from tests.providers.provider_process import ProviderProcess, inputs_of
 
 V35, V36 = "v1.35.7+rke2r1", "v1.36.3+rke2r1"
 SERVER_TOKEN, AGENT_TOKEN = "server-token-of-this-test", "agent-token-of-this-test"
@@ -37,8 +37,7 @@ class Cluster(Nodes):
             registration_address=self.address, cis=changes.get("cis", False)
         )
         return {
-            "connection": host.connection,
-            "cluster": "test",
+            **inputs_of("Rke2Node", host),
             "node_name": host.name,
             "role": role.value,
             "first": first,
@@ -53,7 +52,6 @@ class Cluster(Nodes):
             "config": host_config.config(settings, role, first=first, node_name=host.name),
             "files": host_config.files(settings, role),
             "token": SERVER_TOKEN if is_server else AGENT_TOKEN,
-            "join_timeout_seconds": 240,
             **({"agent_token": AGENT_TOKEN} if is_server else {}),
             **changes,
         }

@@ -8,10 +8,9 @@ import yaml
 
 from gpuclusters.cdi.resource import CdiSpecProvider
 from tests.fixtures.hosts import SimulatedHost
-from tests.providers.provider_process import ProviderProcess, Resource
-from tests.providers.test_fabric_partitions import GPUS
+from tests.providers.provider_process import INPUTS, ProviderProcess, Resource, inputs_of
 
-PATH = "/etc/cdi/nvidia.com-pgpu.json"
+PATH = INPUTS["CdiSpec"]["path"]
 FOREIGN = {
     "cdiVersion": "0.5.0",
     "kind": "nvidia.com/pgpu",
@@ -19,17 +18,8 @@ FOREIGN = {
 }
 
 
-def devices(modules: str = "12345678") -> list[dict[str, str]]:
-    return [{"name": m, "pci_address": GPUS[m]} for m in modules]
-
-
-def wanted(host: SimulatedHost) -> dict[str, Any]:
-    return {
-        "connection": host.connection,
-        "path": PATH,
-        "kind": "nvidia.com/pgpu",
-        "devices": devices(),
-    }
+def devices(modules: str) -> list[dict[str, str]]:
+    return [one for one in INPUTS["CdiSpec"]["devices"] if one["name"] in modules]
 
 
 @pytest.fixture
@@ -41,7 +31,7 @@ def host(machine: SimulatedHost) -> SimulatedHost:
 
 @pytest.fixture
 def spec(host: SimulatedHost, provider: ProviderProcess) -> Resource:
-    return provider.of(CdiSpecProvider, wanted(host))
+    return provider.of(CdiSpecProvider, inputs_of("CdiSpec", host))
 
 
 def on_host(host: SimulatedHost) -> dict[str, Any]:
@@ -66,7 +56,7 @@ def test_a_spec_names_the_vfio_group_of_each_gpu(host: SimulatedHost, spec: Reso
     assert document["cdiVersion"] == "0.6.0"
     for device in document["devices"]:
         address = device["annotations"]["gpu-clusters.dev/pci-address"]
-        assert address == GPUS[device["name"]]
+        assert [address] == [one["pci_address"] for one in devices(device["name"])]
         assert device["containerEdits"]["deviceNodes"] == [
             {"path": node_of(host, address), "type": "c", "permissions": "rw"}
         ]
@@ -94,7 +84,9 @@ def test_a_file_without_our_mark_is_refused_kept_and_adopted_only_if_it_hands_ou
     assert on_host(host) == FOREIGN
 
     # As an administrator may have written it: no marks, access in full, another order.
-    nodes = {one["name"]: {"path": node_of(host, one["pci_address"])} for one in devices()}
+    nodes = {
+        one["name"]: {"path": node_of(host, one["pci_address"])} for one in spec.wanted["devices"]
+    }
     every = [{"name": m, "containerEdits": {"deviceNodes": [n]}} for m, n in nodes.items()]
     shared = {"deviceNodes": [{"path": "/dev/vfio/vfio", "permissions": "mrw"}]}
     by_hand = FOREIGN | {"cdiVersion": "0.6.0", "devices": every, "containerEdits": shared}

@@ -1,7 +1,7 @@
 """`gpu-clusters doctor` on simulated machines: one connection each, all at once."""
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from gpuclusters.host.model import HostConnection
 from lab.hosts import faults
 from lab.hosts.model import USER
 from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.tables import beside
 from tests.providers.test_preflight_of_hosts import EXPECTS
 from tests.unit.config.documents import base
 
@@ -41,10 +42,6 @@ def found(*hosts: SimulatedHost, look: Look = CAAS, **changes: Any) -> list[Diag
     assert (said[0].area, said[0].level) == ("credentials", Level.OK)
     assert all(one.fix for one in said if one.level is not Level.OK)
     return said[1:]
-
-
-def brief(said: Sequence[Diagnosis]) -> list[tuple[Level, str]]:
-    return [(one.level, one.id or one.text) for one in said]
 
 
 @pytest.fixture(scope="module")
@@ -129,41 +126,14 @@ def test_without_a_key_no_machine_is_tried(
     assert "not a key" not in said.text
 
 
-TAKEN = (faults.PortTaken(port=9345), faults.GpuMissing(module=1))
-UNFIT = (faults.OpenKernelModule(), faults.PortTaken(port=6443))
-FINE = "driver 580.178.04, 4 GPUs, can be prepared"
-ANOTHER_KEY = (Level.FAILURE, "remote.host-key-mismatch")
-NOUVEAU = (Level.WARNING, "driver.nouveau")
-
-
-@pytest.mark.parametrize(
-    ("kind", "look", "injected", "wanted"),
-    [
-        ("rke2", rke2_host(RKE2, "s1"), (), [(Level.OK, "bare, can be prepared")]),
-        ("rke2", rke2_host(RKE2, "g1"), (), [NOUVEAU]),
-        ("rke2", rke2_host(RKE2, "s1"), TAKEN, [(Level.FAILURE, "rke2.port-in-use")]),
-        ("rke2", rke2_host(RKE2, "g1"), TAKEN, [(Level.FAILURE, "driver.gpu-count"), NOUVEAU]),
-        ("usernetes", USERNETES, (), [(Level.OK, FINE)]),
-        # First the key: later there is a connection already.
-        ("bare", USERNETES, (faults.WrongHostKey(),), [ANOTHER_KEY]),
-        ("bare", USERNETES, (), [(Level.OK, "no driver yet, can be prepared")]),
-        (
-            "usernetes",
-            USERNETES,
-            UNFIT,
-            [(Level.FAILURE, "driver.modules-unfit"), (Level.FAILURE, "rootless.port-taken")],
-        ),
-    ],
-)
+@pytest.mark.parametrize("row", beside(__file__, "doctor_hosts.yaml"), ids=str)
 def test_what_is_said_of_a_machine_of_another_type(
-    there: dict[str, list[SimulatedHost]],
-    kind: str,
-    look: Look,
-    injected: tuple[Any, ...],
-    wanted: list[tuple[Level, str]],
+    there: dict[str, list[SimulatedHost]], row: dict[str, Any]
 ) -> None:
-    there[kind][0].inject(*injected)
-    assert sorted(brief(found(there[kind][0], look=look))) == sorted(wanted)
+    (host,) = there[row["machine"]]
+    host.inject(*(faults.parse(kind, values) for kind, values in row.get("faults", {}).items()))
+    said = found(host, look=rke2_host(RKE2, row["rke2"]) if "rke2" in row else USERNETES)
+    assert sorted([one.level.value, one.id or one.text] for one in said) == sorted(row["said"])
 
 
 def test_machines_that_are_silent_cost_one_attempt_each(

@@ -1,32 +1,19 @@
 """Active partitions of a board, through the SDK's provider process and `fmpm` over real SSH."""
 
-from typing import Any
-
 import pytest
 
-from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.fabric.resource import FabricPartitionsProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
-from tests.providers.provider_process import ProviderProcess, Resource
+from tests.providers.provider_process import INPUTS, ProviderProcess, Resource, inputs_of
 
 SINGLES, PAIRS = list(range(7, 15)), [3, 4, 5, 6]
-GPUS = {str(n): address for n, address in PRESETS[Platform.SUPERMICRO_HGX_H100].gpus.items()}
-
-
-def wanted(host: SimulatedHost, partitions: Any, **changes: Any) -> dict[str, Any]:
-    return {
-        "connection": host.connection,
-        "board": "board-0",
-        "baseboard": "hgx-h100",
-        "partitions": partitions,
-        "gpus": GPUS,
-    } | changes
+GPUS = INPUTS["FabricPartitions"]["gpus"]
 
 
 @pytest.fixture
 def board(host: SimulatedHost, provider: ProviderProcess) -> Resource:
-    return provider.of(FabricPartitionsProvider, wanted(host, SINGLES))
+    return provider.of(FabricPartitionsProvider, inputs_of("FabricPartitions", host))
 
 
 def test_a_layout_becomes_another_one_in_place_and_goes_away(

@@ -1,6 +1,6 @@
 """NVIDIA's driver on hosts, through the SDK's provider process, real SSH and the real scripts."""
 
-from typing import Any
+from functools import partial
 
 import lab.hosts
 from gpuclusters.driver import model as gpu_driver
@@ -8,18 +8,12 @@ from gpuclusters.driver.resource import GpuDriverProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
+from tests.providers.provider_process import inputs_of
 
 OLD, NEW = "580.178.04", "595.91.07"
 
 
-def inputs(host: SimulatedHost, **changes: Any) -> dict[str, Any]:
-    return {
-        "connection": host.connection,
-        "version": OLD,
-        "gpus": 8,
-        "nvswitch": True,
-        **changes,
-    }
+inputs = partial(inputs_of, "GpuDriver")
 
 
 def state(host: SimulatedHost) -> lab.hosts.GpuState:

@@ -1,8 +1,8 @@
 """One file on a host, through the SDK's provider process and real SSH."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,14 +12,17 @@ from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.tables import beside
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import ProviderProcess, Resource, provider_process
+from tests.providers.provider_process import (
+    INPUTS,
+    ProviderProcess,
+    Resource,
+    inputs_of,
+    provider_process,
+)
 
 FAULTS = beside(__file__, "file_faults.yaml")
-PATH = "/etc/kubernetes/kubelet.conf.d/20-gpu.conf"
-
-
-def wanted(host: SimulatedHost, **changes: Any) -> dict[str, Any]:
-    return {"connection": host.connection, "path": PATH, "content": "a: 1\n"} | changes
+PATH = INPUTS["HostFile"]["path"]
+wanted = partial(inputs_of, "HostFile")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,16 +21,12 @@ from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.waiting import Waiting
 from tests.providers.answering import Answers
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import Resource
+from tests.providers.provider_process import INPUTS, Resource, inputs_of
 
 SCRIPT = scripts.read("vfio/vfio_users.sh") + scripts.read("vfio/vfio_bind.sh")
 """What the unit runs at every boot."""
 GPU = "0000:86:00.0"
-FUNCTIONS = [
-    {"address": GPU, "pci_id": "10de:2330", "pci_class": "0302"},
-    {"address": "0000:05:00.0", "pci_id": "10de:22a3", "pci_class": "0680"},
-    {"address": "0000:03:00.1", "pci_id": "11f8:4128", "pci_class": ""},
-]
+FUNCTIONS = INPUTS["VfioBinding"]["functions"]
 PAGES = {0: 4, 1: 4}
 
 
@@ -47,8 +44,7 @@ def boot_inputs(host: SimulatedHost, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def vfio_inputs(host: SimulatedHost, **changes: Any) -> dict[str, Any]:
-    return {"connection": host.connection, "functions": FUNCTIONS} | changes
+vfio_inputs = partial(inputs_of, "VfioBinding")
 
 
 def driver(host: SimulatedHost, address: str) -> str | None:

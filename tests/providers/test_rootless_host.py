@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,22 +16,11 @@ from lab.hosts.usernetes.rootless import Engine, rootless_engine
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.tables import beside
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import Resource, StepFailed
+from tests.providers.provider_process import INPUTS, Resource, StepFailed, inputs_of
 
 FAULTS = beside(__file__, "rootless_faults.yaml")
-DOCKER, TOOLKIT = "29.7.2", "1.20.0"
-
-
-def inputs(host: SimulatedHost, **changes: Any) -> dict[str, Any]:
-    return {
-        "connection": host.connection,
-        "account": USER,
-        "gpus": 4,
-        "docker": DOCKER,
-        "container_toolkit": TOOLKIT,
-        "ports": [6443],
-        **changes,
-    }
+DOCKER = INPUTS["RootlessHost"]["docker"]
+inputs = partial(inputs_of, "RootlessHost")
 
 
 def engine(host: SimulatedHost, account: str = USER) -> Engine:

@@ -1,12 +1,11 @@
 """The service VM of a host, through the SDK's provider process and a simulated libvirt over real SSH."""
 
 import json
-from typing import Any
+from functools import partial
 
 import pytest
 
 from gpuclusters.boot.resource import HostBootProvider
-from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.fabric.resource import FabricPartitionsProvider
 from gpuclusters.service_vm.model import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
 from gpuclusters.service_vm.resource import ServiceVmProvider
@@ -15,30 +14,14 @@ from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import Resource
-from tests.providers.test_fabric_partitions import GPUS
-from tests.providers.test_fabric_partitions import wanted as partitions
+from tests.providers.provider_process import INPUTS, Resource, inputs_of
 from tests.providers.test_prepared_hosts import boot_inputs
 
-SWITCHES = list(PRESETS[Platform.SUPERMICRO_HGX_H100].switches)
+SWITCHES = INPUTS["ServiceVm"]["switches"]
 SEED = f"{IMAGE_FOLDER}/fabric-manager-seed.iso"
 
 
-def wanted(host: SimulatedHost, **changes: Any) -> dict[str, Any]:
-    return {
-        "connection": host.connection,
-        "name": "fabric-manager",
-        "switches": SWITCHES,
-        "extra_functions": ["0000:03:00.1"],
-        "gpus": GPUS,
-        "image": dict(LAB_IMAGE),
-        "fabric_manager": {"version": "595.58.03"},
-        "vcpus": 2,
-        "memory_mib": 4096,
-        "boot_timeout_seconds": 3,
-        "shutdown_timeout_seconds": 2,
-        "adopt": False,
-    } | changes
+wanted = partial(inputs_of, "ServiceVm", image=dict(LAB_IMAGE))
 
 
 def without_vm(host: SimulatedHost) -> SimulatedHost:
@@ -115,7 +98,8 @@ def test_partitions_are_restored_after_a_restart_and_the_vm_stays_while_they_are
     machine: SimulatedHost, vm: Resource
 ) -> None:
     vm.create()
-    inputs = partitions(machine, [1, 2], fabric_manager_host="192.168.250.2")
+    there = {"partitions": [1, 2], "fabric_manager_host": "192.168.250.2"}
+    inputs = inputs_of("FabricPartitions", machine, **there)
     cut = vm.process.of(FabricPartitionsProvider, inputs)
     cut.create()
     vm.refused("delete", "cannot be removed while partitions are active: 1, 2")
@@ -190,13 +174,13 @@ def test_what_goes_wrong_is_told_with_its_remedy_and_mends_when_it_is_over(
     machine: SimulatedHost, vm: Resource
 ) -> None:
     for fault, words in (
-        (faults.LibvirtDown(), "libvirt cannot be asked"),
         (faults.DiskFull(path=IMAGE_FOLDER), "free some space"),
         (faults.VmDoesNotBoot(), "its console says nothing"),
         (faults.FabricManagerStaysResident(), "its service is active, yet the API"),
     ):
         machine.inject(fault)
-        vm.refused("create", words, machine.name)
+        seconds = 1 if "console" in words else 3
+        vm.refused("create", words, machine.name, boot_timeout_seconds=seconds)
         machine.clear_faults()
         if "API" in words or "console" in words:
             machine.sudo("virsh destroy fabric-manager")

@@ -44,7 +44,7 @@ from tests.fixtures.tables import beside
 from tests.fixtures.waiting import eventually
 from tests.providers import provider_process
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import Made, ProviderProcess, Resource
+from tests.providers.provider_process import Made, ProviderProcess, Resource, inputs_of
 from tests.providers.usernetes_kit import Cluster
 
 VARIABLE = "GPU_CLUSTERS_REGISTRY_HOST"
@@ -62,19 +62,14 @@ SCRIPTS = beside(__file__, "registry_host.yaml")
 def given(text: str, known_hosts: Path) -> HostConnection:
     """The host that somebody gives as `user@address[:port]`, an IPv6 address in brackets."""
     found = re.fullmatch(r"([^@]+)@(?:\[([^]]+)\]|([^@:\[]+))(?::(\d+))?", text)
-    if found is None:
-        pytest.fail(f"{VARIABLE}={text}: write user@address, or user@address:port", pytrace=False)
+    assert found, f"{VARIABLE}={text}: write user@address, or user@address:port"
     user, six, four, number = found.groups()
     address, port = six or four, int(number or 22)
-    lines: list[str] = []
-    if known_hosts.exists():
-        known = asyncssh.read_known_hosts(str(known_hosts))
-        keys = known.match(address, "", None if port == 22 else port)[0]
-        lines = [key.export_public_key().decode() for key in keys]
+    known = asyncssh.read_known_hosts(str(known_hosts) if known_hosts.exists() else [])
+    keys = known.match(address, "", None if port == 22 else port)[0]
+    lines = [key.export_public_key().decode() for key in keys]
     usable = [line for kind in KEY_TYPES for line in lines if line.split()[0] == kind]
-    if not usable:
-        said = f"{known_hosts} has no key of this host; log in once with ssh and compare it"
-        pytest.fail(f"{VARIABLE}={text}: {said}", pytrace=False)
+    assert usable, f"{VARIABLE}={text}: {known_hosts} has no key of it; log in once and compare it"
     reached = {"address": address, "port": port, "user": user, "host_key": usable[0]}
     return HostConnection(host="registry-host", **reached)
 
@@ -152,20 +147,11 @@ class Site:
     def usable(self) -> LiveNode:
         """What is there before; the test fails where there is no rootless Docker, or a node of somebody."""
         live = inspect(self.ssh, self.account)
-        wrong = ""
-        if live.docker != "ok":
-            wrong = (
-                f"the rootless Docker of {self.account} does not answer ({live.docker}); "
-                "prepare the host as docs/usernetes-nodes.md says"
-            )
-        elif live.is_begun and live.owner != self.natural_id:
-            wrong = (
-                f"{self.account} has a Usernetes node already, of "
-                f"{live.owner or 'nobody that is known'}, which the test would remove; name another host "
-                "or account"
-            )
-        if wrong:
-            pytest.fail(f"{VARIABLE}: {self.at.target}: {wrong}", pytrace=False)
+        of, owner = self.account, live.owner or "nobody that is known"
+        silent = f"the rootless Docker of {of} does not answer ({live.docker})"
+        assert live.docker == "ok", f"{silent}; prepare the host as docs/usernetes-nodes.md says"
+        ours = not live.is_begun or live.owner == self.natural_id
+        assert ours, f"{of} has a Usernetes node of {owner}, which would go; name another account"
         return live
 
     def node(
@@ -243,14 +229,8 @@ def reached(host: SimulatedHost) -> Site:
 
 def prepared(site: Site, process: ProviderProcess, gpus: int, **changes: Any) -> Resource:
     """The host's preparation."""
-    wanted = {
-        "connection": site.connection,
-        "account": site.account,
-        "gpus": gpus,
-        "docker": VERSIONS.docker,
-        "container_toolkit": VERSIONS.container_toolkit,
-        "ports": [API_PORT],
-    }
+    versions = {"docker": VERSIONS.docker, "container_toolkit": VERSIONS.container_toolkit}
+    wanted = inputs_of("RootlessHost", site, account=site.account, gpus=gpus, **versions)
     return process.of(RootlessHostProvider, wanted | changes)
 
 
@@ -373,7 +353,7 @@ def test_a_host_without_a_gpu_is_refused_with_what_is_missing(
     site = reached(host)
     process = start_provider(host, **WITH_STAND_IN)
     prepared(site, process, 1).refused("create", "its driver serves no GPU")
-    with pytest.raises(pytest.fail.Exception, match="rootless Docker of operator does not answer"):
+    with pytest.raises(AssertionError, match="rootless Docker of operator does not answer"):
         site.usable()
     too_few = "nvidia-smi shows 0 GPUs and 1 are declared"
     site.node(process, 1, stand_in=False).refused("create", too_few)

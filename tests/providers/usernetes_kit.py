@@ -10,12 +10,12 @@ from lab.hosts.usernetes import usernetes_pki
 from lab.hosts.usernetes.usernetes_cluster import Clusters, NodeState
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.cluster_kit import Nodes
-from tests.providers.provider_process import ProviderProcess
+from tests.providers.provider_process import INPUTS, ProviderProcess, inputs_of
 
 GEN3 = "gen3-v20260902.0"
 ACCOUNT = "operator"
 OVERLAY = Path(__file__).resolve().parents[2] / "gpuclusters/usernetes/overlay"
-GPUS = 4
+GPUS = INPUTS["UsernetesNode"]["gpus"]
 
 
 def prepare(host: SimulatedHost) -> None:
@@ -37,11 +37,7 @@ class Cluster(Nodes):
         self.first = self.hosts[0]
 
     def inputs(self, host: Any, **changes: Any) -> dict[str, Any]:
-        values: dict[str, Any] = {
-            "connection": host.connection,
-            "account": ACCOUNT,
-            "cluster": "u7s",
-            "role": "control-plane",
+        values = inputs_of("UsernetesNode", host) | {
             "node_name": host.name,
             "number": self.hosts.index(host) + 1,
             "source": {
@@ -50,12 +46,7 @@ class Cluster(Nodes):
                 "sha256": usernetes_pki.checksum(GEN3),
                 "kubernetes": usernetes_pki.kubernetes(GEN3),
             },
-            "container_toolkit": "1.20.0",
             "overlay": {file.name: file.read_text() for file in sorted(OVERLAY.iterdir())},
-            "network": {"ports": {"kube_apiserver": 6443}},
-            "gpus": GPUS,
-            "api": {"through": "tunnel", "local_port": 16443},
-            "join_timeout_seconds": 240,
         }
         if host is not self.first:
             outputs = self.kept[self.first.name].outputs

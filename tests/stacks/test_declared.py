@@ -54,11 +54,8 @@ def unlike(found: Any, wanted: Any, at: str) -> Iterator[str]:
     elif isinstance(wanted, list) and isinstance(found, str):
         for value in wanted:
             yield from unlike(found, value, at)
-    elif isinstance(wanted, str) and wanted.startswith("~"):
-        if wanted[1:] not in str(found):
-            yield f"{at} is {found!r}"
-    elif isinstance(wanted, str) and wanted.startswith("!"):
-        if wanted[1:] in str(found):
+    elif isinstance(wanted, str) and wanted[:1] in ("~", "!"):
+        if (wanted[1:] in str(found)) is wanted.startswith("!"):
             yield f"{at} is {found!r}"
     elif found != wanted:
         yield f"{at} is {found!r}"
