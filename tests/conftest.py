@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import sys
@@ -10,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
-from pulumi.runtime.settings import SETTINGS, set_root_resource
+
+from tests.components.recorder import own_event_loop
 
 # Four workers and hundreds of commands import the same modules: where an environment forbids to keep
 # bytecode, half of what tests cost is compiling. What is written is ignored by git, as everywhere.
@@ -49,17 +49,5 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def event_loop_of_the_thread() -> Iterator[None]:
     """Outputs of Pulumi need one; `asyncio.run` in another test of this process takes it away."""
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    yield
-    # Outputs that no test waited for belong to this loop; the next program would wait for them in its own.
-    left = asyncio.all_tasks(loop)
-    for task in left:
-        task.cancel()
-    if left:
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-    SETTINGS.outputs.clear()
-    # So does the root resource: one that was never registered keeps its children waiting for ever.
-    set_root_resource(None)
-    asyncio.set_event_loop(None)
-    loop.close()
+    with own_event_loop():
+        yield

@@ -79,7 +79,7 @@ def _have_a_loop() -> None:
 
 @contextmanager
 def own_event_loop() -> Iterator[None]:
-    """What declares in a fixture of a module runs before the loop of any test is there."""
+    """For a test, and for what declares in a fixture of a module, before the loop of any test is there."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -87,8 +87,10 @@ def own_event_loop() -> Iterator[None]:
     finally:
         for task in (left := asyncio.all_tasks(loop)):
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        # The next declaration would wait for these outputs, in another loop.
+        if left:
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        # The next declaration would wait for these outputs, in another loop, and for the children of a root
+        # resource that was never registered.
         SETTINGS.outputs.clear()
         set_root_resource(None)
         asyncio.set_event_loop(None)

@@ -2,8 +2,6 @@
 
 from typing import Any, ClassVar
 
-from pulumi.dynamic import ResourceProvider
-
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.provider_process import Properties, ProviderProcess, Resource
 
@@ -11,7 +9,7 @@ from tests.providers.provider_process import Properties, ProviderProcess, Resour
 class Nodes:
     """Hosts, and what was made of each of them."""
 
-    kind: ClassVar[type[ResourceProvider]]
+    kind: ClassVar[str]
 
     def __init__(self, provider: ProviderProcess) -> None:
         self.provider = provider

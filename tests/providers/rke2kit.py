@@ -5,7 +5,6 @@ from typing import Any
 
 from gpuclusters.rke2 import host_config
 from gpuclusters.rke2.releases import Role
-from gpuclusters.rke2.resource import Rke2NodeProvider
 from lab.hosts.rke2 import rke2_release
 from lab.hosts.rke2.rke2_cluster import Clusters
 from tests.fixtures.hosts import SimulatedHost
@@ -19,7 +18,7 @@ SERVER_TOKEN, AGENT_TOKEN = "server-token-of-this-test", "agent-token-of-this-te
 class Cluster(Nodes):
     """Hosts, and what each of them must be."""
 
-    kind = Rke2NodeProvider
+    kind = "Rke2Node"
 
     def __init__(
         self, hosts: Sequence[SimulatedHost], provider: ProviderProcess, *, servers: int = 1

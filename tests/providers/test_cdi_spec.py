@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.cdi.resource import CdiSpecProvider
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.provider_process import INPUTS, ProviderProcess, Resource, inputs_of
 
@@ -31,7 +30,7 @@ def host(machine: SimulatedHost) -> SimulatedHost:
 
 @pytest.fixture
 def spec(host: SimulatedHost, provider: ProviderProcess) -> Resource:
-    return provider.of(CdiSpecProvider, inputs_of("CdiSpec", host))
+    return provider.of("CdiSpec", inputs_of("CdiSpec", host))
 
 
 def on_host(host: SimulatedHost) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from gpuclusters.fabric.resource import FabricPartitionsProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.provider_process import INPUTS, ProviderProcess, Resource, inputs_of
@@ -13,7 +12,7 @@ GPUS = INPUTS["FabricPartitions"]["gpus"]
 
 @pytest.fixture
 def board(host: SimulatedHost, provider: ProviderProcess) -> Resource:
-    return provider.of(FabricPartitionsProvider, inputs_of("FabricPartitions", host))
+    return provider.of("FabricPartitions", inputs_of("FabricPartitions", host))
 
 
 def test_a_layout_becomes_another_one_in_place_and_goes_away(

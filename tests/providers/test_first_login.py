@@ -11,7 +11,7 @@ from gpuclusters.core.errors import (
     HostKeyMismatchError,
     UnreachableError,
 )
-from gpuclusters.gcp.resource import FirstLoginProvider, wait_until_ready
+from gpuclusters.gcp.resource import wait_until_ready
 from gpuclusters.host.ssh import Completed
 from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.waiting import Waiting
@@ -61,7 +61,7 @@ def test_what_does_not_get_better_is_not_waited_for(
 
 def test_a_machine_is_reached_over_ssh(host: SimulatedHost, start_provider: StartProvider) -> None:
     inputs = {"connection": host.connection, "instance": "1001", "timeout_seconds": 60}
-    login = start_provider(host).of(FirstLoginProvider, inputs)
+    login = start_provider(host).of("FirstLogin", inputs)
     assert login.create()["reached"] == "1001"
     assert not login.differs()
     other = login.diff(instance="1002")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gpuclusters.gcp.model import GcpMachineInputs, body
-from gpuclusters.gcp.resource import GcpMachineProvider, GcpQuotaProvider, SshHostKeyProvider
 from tests.adopt.conftest import project, warm
 from tests.engine.shellkit import Done, Shell, shell
 from tests.fixtures.tables import beside
@@ -50,7 +49,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProviderProces
 
 @pytest.fixture
 def machine(cloud: Cloud, process: ProviderProcess) -> Resource:
-    return process.of(GcpMachineProvider, MACHINE | {"google": {"endpoint": cloud.url}})
+    return process.of("GcpMachine", MACHINE | {"google": {"endpoint": cloud.url}})
 
 
 def test_a_machine_is_made_in_the_preferred_zone_stays_and_goes(
@@ -164,7 +163,7 @@ def test_a_spot_machine_that_was_taken_back_is_started_again(
 def test_wrong_inputs_are_refused_in_a_preview(
     cloud: Cloud, process: ProviderProcess, news: Properties, property_: str, reason: str
 ) -> None:
-    failures = process.check(GcpMachineProvider, MACHINE | news)
+    failures = process.check("GcpMachine", MACHINE | news)
     assert reason in failures[property_]
     assert not cloud.calls
 
@@ -194,7 +193,7 @@ def test_all_shortages_of_quota_at_once_before_the_first_machine(
         **{"google": machine.wanted["google"]},
         "machines": {f"lab-gpu-{n}": each for n in (1, 2, 3)},
     }
-    quota = machine.process.of(GcpQuotaProvider, inputs)
+    quota = machine.process.of("GcpQuota", inputs)
     cloud.add(A, {"name": NAME, "labels": OURS})
     cloud.quotas |= {"NVIDIA_V100_GPUS": (2, 1), "CPUS": (72, 8)}
     cloud.project_quotas |= {"GPUS_ALL_REGIONS": (0, 0)}
@@ -210,7 +209,7 @@ def test_all_shortages_of_quota_at_once_before_the_first_machine(
 
 
 def test_a_host_key_is_made_once(process: ProviderProcess) -> None:
-    key = process.of(SshHostKeyProvider, {"machine": "gpu-1"})
+    key = process.of("SshHostKey", {"machine": "gpu-1"})
     made = key.create()
     assert made["private_key"].startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
     assert made["public_key"].startswith("ssh-ed25519 AAAA")

@@ -4,7 +4,6 @@ from functools import partial
 
 import lab.hosts
 from gpuclusters.driver import model as gpu_driver
-from gpuclusters.driver.resource import GpuDriverProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
@@ -28,7 +27,7 @@ def test_a_bare_machine_gets_a_driver_keeps_it_and_gets_the_next_one(
     hosts: Hosts, start_provider: StartProvider
 ) -> None:
     (host,) = hosts(1, platform="plain-gpu-a100", condition="bare")
-    driver = start_provider(host).of(GpuDriverProvider, inputs(host))
+    driver = start_provider(host).of("GpuDriver", inputs(host))
     made = driver.create()
     assert driver.id == f"{host.name}/driver"
     assert made["driver_version"] == OLD
@@ -56,7 +55,7 @@ def test_what_changed_on_a_machine_is_drift_and_is_put_back(
     hosts: Hosts, start_provider: StartProvider
 ) -> None:
     (host,) = hosts(1, platform="plain-gpu-a100")
-    driver = start_provider(host).of(GpuDriverProvider, inputs(host))
+    driver = start_provider(host).of("GpuDriver", inputs(host))
     # Somebody's driver of the same version is taken over, without a restart.
     driver.create()
     assert restarts(host) == 0
@@ -86,7 +85,7 @@ def test_all_that_is_wrong_is_said_at_once_and_nothing_is_touched(
     (host,) = hosts(1, platform="plain-gpu-v100", condition="bare")
     host.forget()
     wanted = inputs(host, version=NEW, reboot="refuse")
-    start_provider(host).of(GpuDriverProvider, wanted).refused(
+    start_provider(host).of("GpuDriver", wanted).refused(
         "create",
         "the PCI bus shows 4 GPUs and 8 are declared",
         "it has 0 NVSwitches and some are declared",
@@ -101,7 +100,7 @@ def test_all_that_is_wrong_is_said_at_once_and_nothing_is_touched(
 def test_gpus_in_use_are_left_alone(hosts: Hosts, start_provider: StartProvider) -> None:
     (host,) = hosts(1, platform="plain-gpu-v100")
     wanted = inputs(host, gpus=4, nvswitch=False, modules="proprietary")
-    driver = start_provider(host).of(GpuDriverProvider, wanted)
+    driver = start_provider(host).of("GpuDriver", wanted)
     driver.create()
     host.inject(faults.GpuInUse(pid=4711, name="train.py"))
     busy = "in use by processes 4711 train.py; drain the node"
@@ -121,7 +120,7 @@ def test_for_the_operators_driver_a_host_only_loses_nouveau(
 ) -> None:
     bare, prepared = hosts(2, platform="plain-gpu-a100", condition="bare")
     wanted = {"connection": bare.connection, "source": "operator", "gpus": 8}
-    driver = start_provider(bare).of(GpuDriverProvider, wanted)
+    driver = start_provider(bare).of("GpuDriver", wanted)
     made = driver.create()
     assert (made["driver_version"], made["gpu_count"]) == ("", 8)
     assert (state(bare).nouveau, state(bare).installed_version, restarts(bare)) == (False, None, 1)

@@ -9,13 +9,7 @@ import pytest
 import yaml
 
 from gpuclusters.gpu_operator.objects import CRD
-from gpuclusters.gpu_operator.resource import (
-    GpuOperatorCrdsProvider,
-    GpuOperatorPreflightProvider,
-    GpuReadinessProvider,
-)
 from gpuclusters.kube.objects import KubernetesObjects
-from gpuclusters.proof.resource import PluginGateProvider, ProofRunProvider, TrainingProofProvider
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tables import beside
 from tests.fixtures.waiting import eventually
@@ -25,12 +19,6 @@ from tests.providers.provider_process import Resource
 pytestmark = pytest.mark.lab
 
 CHART = Path(__file__).resolve().parents[2] / "lab" / "charts" / "gpu-operator"
-KINDS: dict[str, type[Any]] = {
-    "proof": ProofRunProvider,
-    "ladder": TrainingProofProvider,
-    "gate": PluginGateProvider,
-    "readiness": GpuReadinessProvider,
-}
 NOWHERE = beside(__file__, "nowhere.yaml")
 
 
@@ -43,7 +31,7 @@ def objects(kube_api: KubeCluster) -> KubernetesObjects:
 def of(kube_api: KubeCluster, start_provider: StartProvider) -> Callable[..., Resource]:
     """A resource of the cluster."""
 
-    def make(kind: type[Any], **inputs: Any) -> Resource:
+    def make(kind: str, **inputs: Any) -> Resource:
         known = {"cluster": "gpus", "kubeconfig": kube_api.kubeconfig.read_text()}
         return start_provider().of(kind, known | inputs)
 
@@ -53,7 +41,7 @@ def of(kube_api: KubeCluster, start_provider: StartProvider) -> Callable[..., Re
 def test_definitions_are_applied_found_replaced_and_never_removed(
     objects: KubernetesObjects, of: Callable[..., Resource]
 ) -> None:
-    crds = of(GpuOperatorCrdsProvider, reference=str(CHART), content="one")
+    crds = of("GpuOperatorCrds", reference=str(CHART), content="one")
     made = crds.create()
     assert crds.id == "gpus/gpu-operator-crds"
     assert {"clusterpolicies.nvidia.com", "nodefeatures.nfd.k8s-sigs.io"} <= set(made["names"])
@@ -86,7 +74,7 @@ def test_an_archive_is_taken_only_with_its_checksum(
     archive = tmp_path / "gpu-operator-v26.7.0.tgz"
     with tarfile.open(archive, "w:gz") as out:
         out.add(CHART, "gpu-operator")
-    crds = of(GpuOperatorCrdsProvider, reference=str(archive), content="one", with_nfd=False)
+    crds = of("GpuOperatorCrds", reference=str(archive), content="one", with_nfd=False)
     assert "nodefeatures.nfd.k8s-sigs.io" not in crds.create()["names"]
     crds.refused("create", f"expected {'0' * 64}; do not use it", sha256="0" * 64)
 
@@ -104,7 +92,7 @@ def test_a_chart_that_cannot_be_had_is_said_with_the_way_out(
     of: Callable[..., Resource], reference: str, repository: str, problem: str
 ) -> None:
     inputs = {"reference": reference, "repository": repository, "version": "v26.7.0"}
-    of(GpuOperatorCrdsProvider, content="one", **inputs).refused("create", problem)
+    of("GpuOperatorCrds", content="one", **inputs).refused("create", problem)
 
 
 def test_a_refresh_finds_what_an_interrupted_run_left(
@@ -119,21 +107,21 @@ def test_a_refresh_finds_what_an_interrupted_run_left(
         metadata = {"name": record, "labels": pending}
         body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
         assert api.request("POST", path, body)[0] == 201
-    look = of(GpuOperatorPreflightProvider, namespace=namespace, with_nfd=True)
+    look = of("GpuOperatorPreflight", namespace=namespace, with_nfd=True)
     look.refused("create", f"delete secret {record}")
     with kube_api.api() as api:
         api.delete(f"{path}/{record}")
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", NOWHERE)
 def test_a_cluster_without_its_nodes_or_its_api_is_not_proven_and_nothing_is_made(
     kube_api: KubeCluster, of: Callable[..., Resource], name: str
 ) -> None:
     row = NOWHERE[name]
-    asked = of(KINDS[name], **row["inputs"])
+    asked = of(name, **row["inputs"])
     assert "Traceback" not in asked.refused("create", f"API server {kube_api.url}", *row["said"])
     with kube_api.api() as api:
-        for namespace in ("gpu-proof", NOWHERE["ladder"]["inputs"]["namespace"]):
+        for namespace in ("gpu-proof", NOWHERE["TrainingProof"]["inputs"]["namespace"]):
             assert api.request("GET", f"/api/v1/namespaces/{namespace}")[0] == 404
     away = "https://127.0.0.1:1"
     elsewhere = asked.wanted["kubeconfig"].replace(kube_api.url, away)

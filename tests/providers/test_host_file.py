@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from gpuclusters.host.model import HostConnection
-from gpuclusters.host.resource import HostFileProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.tables import beside
@@ -27,7 +26,7 @@ wanted = partial(inputs_of, "HostFile")
 
 @pytest.fixture
 def file(host: SimulatedHost, provider: ProviderProcess) -> Resource:
-    return provider.of(HostFileProvider, wanted(host))
+    return provider.of("HostFile", wanted(host))
 
 
 def test_a_file_lives_from_create_to_delete(host: SimulatedHost, file: Resource) -> None:
@@ -97,7 +96,7 @@ def test_eight_files_at_once_use_one_connection(
     host.forget()
     with ThreadPoolExecutor(8) as pool:
         news = [wanted(host, path=f"/etc/many/{n}.conf") for n in range(8)]
-        made = list(pool.map(lambda n: provider.create(HostFileProvider, n), news))
+        made = list(pool.map(lambda n: provider.create("HostFile", n), news))
     assert len({m.id for m in made}) == 8
     assert len(host.journal("connection")) == 1
 
@@ -121,7 +120,7 @@ def test_every_fault_says_which_host_what_was_tried_and_what_to_do(
     short = {"GPU_CLUSTERS_SSH_COMMAND_TIMEOUT_SECONDS": "2"}
     process = start_provider(host, **(short if kind == "hang" else {}))
     place = f"{host.name} ({host.endpoint.address}:{host.endpoint.port})"
-    tried = process.of(HostFileProvider, wanted(host, content="token: top-secret-value\n"))
+    tried = process.of("HostFile", wanted(host, content="token: top-secret-value\n"))
     message = tried.refused("create", f"{place}: could not ", PATH, *row["said"])
     assert "top-secret-value" not in message
     # One line, without the SDK's traceback.
@@ -154,8 +153,8 @@ def test_the_key_may_be_a_secret_of_the_stack_and_is_never_shown(
     key = host.client_key.read_text()
     name = "gpu-clusters:ssh-private-key"
     with provider_process(tmp_path / "err", config={name: key}) as provider:
-        provider.create(HostFileProvider, wanted(host))
+        provider.create("HostFile", wanted(host))
     with provider_process(tmp_path / "err", config={name: key[:200]}) as provider:
-        said = provider.of(HostFileProvider, wanted(host)).refused("create", f"stack secret {name}")
+        said = provider.of("HostFile", wanted(host)).refused("create", f"stack secret {name}")
     shown = said + (tmp_path / "err").read_text()
     assert not any(line in shown for line in key.splitlines()[1:3])

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gpuclusters.lease.model import GPULeaseSpec, lease_object
-from gpuclusters.maintenance.resource import NodeMaintenanceProvider
 from tests.fixtures.tenancies import LEASES, Request
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import Resource
@@ -33,7 +32,7 @@ def node(lease_api: Request) -> Iterator[str]:
 def maintenance(start: StartProvider, api: Request, node: str) -> Resource:
     inputs = {"cluster": "dev", "kubeconfig": api.cluster.kubeconfig.read_text(), "node": node}
     wanted = inputs | {"drain": "wait", "timeout_seconds": 0.1}
-    return start().of(NodeMaintenanceProvider, wanted)
+    return start().of("NodeMaintenance", wanted)
 
 
 def live(api: Request, node: str) -> dict[str, Any]:

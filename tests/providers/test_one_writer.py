@@ -14,7 +14,6 @@ import pytest
 from gpuclusters.host import machine_lock
 from gpuclusters.host.machine_lock import MachineBusyError
 from gpuclusters.host.model import HostConnection
-from gpuclusters.host.resource import HostFileProvider
 from gpuclusters.host.ssh import SshHost
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
@@ -137,7 +136,7 @@ def test_steps_of_one_process_hand_on_one_lock_which_is_taken_again_after_a_rest
 def file(host: SimulatedHost, start_provider: StartProvider) -> Resource:
     """One on the machine, by a provider that may be killed."""
     inputs = {"connection": host.connection, "path": FILE, "content": "one\n"}
-    return start_provider(host, own=True).of(HostFileProvider, inputs)
+    return start_provider(host, own=True).of("HostFile", inputs)
 
 
 def test_a_step_waits_for_the_writer_of_another_run_and_a_killed_one_has_the_machine_no_more(

@@ -8,7 +8,6 @@ from gpuclusters.fabric.table import Board
 from gpuclusters.preflight.decide import judge
 from gpuclusters.preflight.host import read_facts
 from gpuclusters.preflight.model import Stage, expects_of
-from gpuclusters.preflight.resource import FleetPreflightProvider, PreflightProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.tables import beside
@@ -27,7 +26,7 @@ TOGETHER = {
 def preflight(machine: SimulatedHost, start_provider: StartProvider) -> Resource:
     expects = EXPECTS.model_dump(mode="json")
     wanted = {"connection": machine.connection, "stage": "prepared", "expects": expects}
-    return start_provider(machine).of(PreflightProvider, wanted)
+    return start_provider(machine).of("Preflight", wanted)
 
 
 def found(host: SimulatedHost, stage: Stage = Stage.PREPARED) -> list[str]:
@@ -105,7 +104,7 @@ def test_findings_of_a_fleet_come_together_before_any_is_changed_and_only_news_i
     one, two, three = machines = hosts(3)
     expects = EXPECTS.model_dump(mode="json")
     every = [{"connection": m.connection, "expects": expects} for m in machines]
-    fleet = start_provider(one).of(FleetPreflightProvider, {"cluster": "dev", "machines": every})
+    fleet = start_provider(one).of("FleetPreflight", {"cluster": "dev", "machines": every})
     one.inject(faults.IommuOff())
     two.inject(faults.GpuFellOffTheBus(module=2))
     three.inject(faults.RefuseConnections())

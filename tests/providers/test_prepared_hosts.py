@@ -9,13 +9,11 @@ import pytest
 
 from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.host import reboot
-from gpuclusters.boot.resource import HostBootProvider
 from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.core import scripts
 from gpuclusters.core.errors import UnreachableError
 from gpuclusters.host.ssh import Completed
 from gpuclusters.vfio import decide as vfio
-from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.waiting import Waiting
@@ -71,13 +69,13 @@ def bare(hosts_pool: Any) -> SimulatedHost:
 
 @pytest.fixture
 def boot(bare: SimulatedHost, start_provider: StartProvider) -> Iterator[Resource]:
-    yield start_provider(bare).of(HostBootProvider, boot_inputs(bare))
+    yield start_provider(bare).of("HostBoot", boot_inputs(bare))
     bare.clear_faults()
 
 
 @pytest.fixture
 def binding(bare: SimulatedHost, start_provider: StartProvider) -> Resource:
-    return start_provider(bare).of(VfioBindingProvider, vfio_inputs(bare))
+    return start_provider(bare).of("VfioBinding", vfio_inputs(bare))
 
 
 def test_nothing_is_written_while_others_contradict_or_own_a_file(
@@ -242,7 +240,7 @@ def test_a_gpu_in_use_on_another_driver_is_never_taken(
     hosts_pool: Any, start_provider: StartProvider
 ) -> None:
     host = bare_host(hosts_pool)
-    binding = start_provider(host).of(VfioBindingProvider, vfio_inputs(host))
+    binding = start_provider(host).of("VfioBinding", vfio_inputs(host))
     host.run(
         "sudo -n tee /etc/default/grub.d/99.cfg", stdin='GRUB_CMDLINE_LINUX="intel_iommu=on"\n'
     )
@@ -272,7 +270,7 @@ def test_a_red_hat_machine_is_told_by_grubby(
     hosts_pool: Any, start_provider: StartProvider
 ) -> None:
     host = bare_host(hosts_pool, system="rocky")
-    boot = start_provider(host).of(HostBootProvider, boot_inputs(host))
+    boot = start_provider(host).of("HostBoot", boot_inputs(host))
     boot.create()
     assert "iommu=pt" in running(host)
     boot.wanted["kernel_arguments"].remove("pci=realloc")
@@ -291,14 +289,14 @@ def test_a_prepared_machine_is_as_our_own_preparation_leaves_it(
     host.forget()
     arguments = host_boot.kernel_arguments(cpu=host_boot.Cpu.INTEL, huge_pages_1g_by_numa_node={})
     provider.create(
-        HostBootProvider,
+        "HostBoot",
         boot_inputs(host, kernel_arguments=list(arguments), huge_pages_1g={}, reboot="refuse"),
     )
     board = PRESETS[Platform.SUPERMICRO_HGX_H100]
     gpus = [FUNCTIONS[0] | {"address": address} for address in board.gpus.values()]
     listed = gpus + [FUNCTIONS[1] | {"address": address} for address in board.switches]
     listed.append({"address": "0000:03:00.1", "pci_id": "11f8:4128"})
-    provider.create(VfioBindingProvider, vfio_inputs(host, functions=listed))
+    provider.create("VfioBinding", vfio_inputs(host, functions=listed))
     said = json.dumps([dict(entry) for entry in host.journal()])
     assert "update-grub" not in said
     assert '"restart"' not in said

@@ -12,7 +12,6 @@ from pulumi.dynamic import ResourceProvider
 from pulumi.runtime.proto import provider_pb2
 
 from gpuclusters.core import codes
-from gpuclusters.host.resource import HostFileProvider
 from gpuclusters.providers.resource import Resource
 from gpuclusters.providers.server import PROVIDERS
 from lab.hosts import faults
@@ -91,7 +90,7 @@ def test_a_step_is_taken_while_others_hang(hosts: Hosts, start_provider: StartPr
 
     def create(host: SimulatedHost) -> str:
         file = {"path": "/etc/gpu-clusters/a", "content": "a"}
-        return provider.create(HostFileProvider, {"connection": host.connection, **file}).id
+        return provider.create("HostFile", {"connection": host.connection, **file}).id
 
     def hang(host: SimulatedHost) -> None:
         with contextlib.suppress(StepFailed):  # the provider is killed in the end

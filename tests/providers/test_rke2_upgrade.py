@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from gpuclusters.driver import model as gpu_driver
-from gpuclusters.driver.resource import GpuDriverProvider
 from gpuclusters.rke2 import releases
 from lab.hosts import faults
 from lab.hosts.rke2.rke2_cluster import Clusters
@@ -154,7 +153,7 @@ def test_a_newer_driver_drains_the_node_and_opens_it_again(cluster: Cluster) -> 
         "control": [one.connection for one in cluster.servers],
         "node_name": host.name,
     }
-    driver = cluster.provider.of(GpuDriverProvider, wanted)
+    driver = cluster.provider.of("GpuDriver", wanted)
     driver.create()
     first = cluster.servers[0]
     # Nouveau is back, as after somebody's repair: that takes a restart.

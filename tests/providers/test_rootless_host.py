@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.driver.resource import GpuDriverProvider
 from gpuclusters.rootless import files
-from gpuclusters.rootless.resource import RootlessHostProvider
 from lab.hosts import faults
 from lab.hosts.model import USER
 from lab.hosts.usernetes.rootless import Engine, rootless_engine
@@ -32,7 +30,7 @@ def ready(hosts_pool: Any, shared_processes: StartProvider) -> tuple[SimulatedHo
     """A host that is prepared once for the tests of this file."""
     (host,) = hosts_pool.add(1, "plain-gpu-v100", condition="prepared")
     process = shared_processes({"GPU_CLUSTERS_SSH_KEY_FILE": str(host.client_key)})
-    kept = process.of(RootlessHostProvider, inputs(host))
+    kept = process.of("RootlessHost", inputs(host))
     kept.create()
     return host, kept
 
@@ -53,10 +51,10 @@ def test_a_bare_machine_gets_driver_and_rootless_docker_and_loses_them_again(
 ) -> None:
     (host,) = hosts(1, platform="plain-gpu-v100", condition="bare")
     # An account that is not there is made; it is not the one that logs in.
-    docker = start_provider(host).of(RootlessHostProvider, inputs(host, account="ubuntu"))
+    docker = start_provider(host).of("RootlessHost", inputs(host, account="ubuntu"))
     docker.refused("create", "its driver serves no GPU", "driver.source: host")
     driver = {"version": "580.178.04", "modules": "proprietary", "gpus": 4}
-    docker.process.create(GpuDriverProvider, {"connection": host.connection, **driver})
+    docker.process.create("GpuDriver", {"connection": host.connection, **driver})
     made = docker.create()
     assert docker.id == f"{host.name}/rootless"
     assert made["drift"] == []
@@ -143,7 +141,7 @@ def test_all_that_speaks_against_a_host_is_said_at_once_and_nothing_is_touched(
     hosts: Hosts, start_provider: StartProvider
 ) -> None:
     (host,) = hosts(1, platform="plain-gpu-v100", condition="prepared")
-    docker = start_provider(host).of(RootlessHostProvider, inputs(host))
+    docker = start_provider(host).of("RootlessHost", inputs(host))
     host.inject(
         faults.RootfulContainers(names=("registry", "web")),
         faults.OpenKernelModule(),
@@ -199,7 +197,7 @@ def test_an_administrator_is_told_all_commands_and_they_are_enough(
     hosts: Hosts, start_provider: StartProvider
 ) -> None:
     (host,) = hosts(1, platform="plain-gpu-v100", condition="prepared")
-    docker = start_provider(host).of(RootlessHostProvider, inputs(host, sudo=False))
+    docker = start_provider(host).of("RootlessHost", inputs(host, sudo=False))
     host.sudo(
         "echo 'deb https://download.docker.com/linux/ubuntu noble stable' > /etc/apt/sources.list.d/d.list; "
         "echo 'deb https://nvidia.github.io/libnvidia-container/stable/deb/amd64 /' > "
@@ -240,4 +238,4 @@ def test_inputs_that_cannot_be_are_refused_before_anything_is_reached(kept: Reso
         ({"account": "root"}, "belongs to an ordinary account"),
         ({"sudo": False, "account": "ubuntu"}, f"only {USER} can be prepared"),
     ):
-        assert words in str(kept.process.check(RootlessHostProvider, kept.wanted | changes))
+        assert words in str(kept.process.check("RootlessHost", kept.wanted | changes))

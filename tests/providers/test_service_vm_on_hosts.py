@@ -5,11 +5,7 @@ from functools import partial
 
 import pytest
 
-from gpuclusters.boot.resource import HostBootProvider
-from gpuclusters.fabric.resource import FabricPartitionsProvider
 from gpuclusters.service_vm.model import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
-from gpuclusters.service_vm.resource import ServiceVmProvider
-from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.waiting import eventually
@@ -39,7 +35,7 @@ def without_vm(host: SimulatedHost) -> SimulatedHost:
 @pytest.fixture
 def vm(machine: SimulatedHost, start_provider: StartProvider) -> Resource:
     """Not made yet, on a machine that has none."""
-    return start_provider(without_vm(machine)).of(ServiceVmProvider, wanted(machine))
+    return start_provider(without_vm(machine)).of("ServiceVm", wanted(machine))
 
 
 def acts(host: SimulatedHost, kind: str = "domain") -> list[str]:
@@ -100,7 +96,7 @@ def test_partitions_are_restored_after_a_restart_and_the_vm_stays_while_they_are
     vm.create()
     there = {"partitions": [1, 2], "fabric_manager_host": "192.168.250.2"}
     inputs = inputs_of("FabricPartitions", machine, **there)
-    cut = vm.process.of(FabricPartitionsProvider, inputs)
+    cut = vm.process.of("FabricPartitions", inputs)
     cut.create()
     vm.refused("delete", "cannot be removed while partitions are active: 1, 2")
     machine.set_partition_in_use(1, "vm-acme")
@@ -149,7 +145,7 @@ def test_what_was_changed_by_hand_shows_after_a_refresh_and_is_put_back(
 def test_a_prepared_machine_has_exactly_this_vm_and_one_of_somebody_else_is_taken_only_when_told(
     host: SimulatedHost, start_provider: StartProvider
 ) -> None:
-    vm = start_provider(host).of(ServiceVmProvider, wanted(host))
+    vm = start_provider(host).of("ServiceVm", wanted(host))
     host.sudo("virsh list")
     host.forget()
     assert vm.create()["state"] == "ready"
@@ -196,17 +192,17 @@ def test_a_bare_machine_serves_once_it_is_prepared_and_again_after_its_reboot(
 ) -> None:
     (host,) = hosts(condition="bare")
     provider = start_provider(host)
-    vm = provider.of(ServiceVmProvider, wanted(host))
+    vm = provider.of("ServiceVm", wanted(host))
     vm.refused("create", "libvirt cannot be asked (sh: 1: virsh: not found)")
     packages = "libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils genisoimage psmisc"
     assert host.sudo(f"apt-get install -y {packages}").returncode == 0
-    provider.create(HostBootProvider, boot_inputs(host, huge_pages_1g={}))
+    provider.create("HostBoot", boot_inputs(host, huge_pages_1g={}))
     functions = [
         *({"address": a, "pci_id": "10de:22a3", "pci_class": "0680"} for a in SWITCHES),
         {"address": "0000:03:00.1", "pci_id": "11f8:4128", "pci_class": ""},
     ]
     few = {"connection": host.connection, "functions": functions[:-1]}
-    binding = provider.of(VfioBindingProvider, few)
+    binding = provider.of("VfioBinding", few)
     binding.create()
     vm.refused("create", "a function is not on vfio-pci", "; bind the function to vfio-pci")
     link = "/sys/devices/pci0000:03/0000:03:00.1/driver"

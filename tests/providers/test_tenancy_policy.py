@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.tenancy.resource import TenancyPolicyProvider
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import PATIENCE_SECONDS, Operator, Tenants, running
 from tests.fixtures.waiting import eventually
@@ -45,7 +44,7 @@ def test_a_tenancy_is_ready_when_everything_is_enforced(
     tenants: Tenants, operator: Operator, start_provider: StartProvider
 ) -> None:
     name = tenants.name()
-    tenancy = start_provider().of(TenancyPolicyProvider, wanted(tenants, name))
+    tenancy = start_provider().of("TenancyPolicy", wanted(tenants, name))
     made = tenancy.create()
     assert tenancy.id == f"dev/{name}"
     assert made["ready"] is True
@@ -80,7 +79,7 @@ def test_isolation_that_ends_shows_in_a_refresh_and_state_of_an_earlier_version_
     kube_api: KubeCluster, tenants: Tenants, start_provider: StartProvider
 ) -> None:
     name = tenants.name()
-    tenancy = start_provider().of(TenancyPolicyProvider, wanted(tenants, name))
+    tenancy = start_provider().of("TenancyPolicy", wanted(tenants, name))
     with running(kube_api, tenants.prefix):
         tenancy.create()
     # Nobody puts it back, and the last word of the controller was that all is well.
@@ -104,7 +103,7 @@ def test_isolation_that_ends_shows_in_a_refresh_and_state_of_an_earlier_version_
 def test_a_field_of_another_manager_is_not_taken(
     tenants: Tenants, start_provider: StartProvider
 ) -> None:
-    tenancy = start_provider().of(TenancyPolicyProvider, wanted(tenants, tenants.make(sizes=[4])))
+    tenancy = start_provider().of("TenancyPolicy", wanted(tenants, tenants.make(sizes=[4])))
     tenancy.refused("create", 'conflict with "test": .spec.sizes')
 
 
@@ -112,7 +111,7 @@ def test_a_field_of_another_manager_is_not_taken(
 def test_a_broken_kubeconfig_is_refused_without_showing_it(
     start_provider: StartProvider, text: str
 ) -> None:
-    made = start_provider().of(TenancyPolicyProvider, MINIMAL | {"kubeconfig": text})
+    made = start_provider().of("TenancyPolicy", MINIMAL | {"kubeconfig": text})
     message = made.refused("create")
     assert message.startswith("kubeconfig: could not read it: ")
     assert text not in message
@@ -122,7 +121,7 @@ def test_what_is_wrong_is_said_in_a_preview_and_never_shows_the_kubeconfig(
     start_provider: StartProvider,
 ) -> None:
     def wrong(**changes: Any) -> dict[str, str]:
-        return start_provider().check(TenancyPolicyProvider, MINIMAL | changes)
+        return start_provider().check("TenancyPolicy", MINIMAL | changes)
 
     found = wrong(kubeconfig=17, tenant="Acme Corp", namespace=UNKNOWN, timeout_seconds=0)
     assert set(found) == {"kubeconfig", "tenant", "timeout_seconds"}

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuclusters.usernetes.resource import UsernetesNodeProvider
 from lab.hosts import usernetes_node
 from lab.hosts.usernetes import usernetes_pki
 from lab.hosts.usernetes.usernetes_cluster import Clusters, NodeState
@@ -29,7 +28,7 @@ def prepare(host: SimulatedHost) -> None:
 class Cluster(Nodes):
     """Hosts, and what each of them must be. The first is the control plane."""
 
-    kind = UsernetesNodeProvider
+    kind = "UsernetesNode"
 
     def __init__(self, hosts: Sequence[Any], provider: ProviderProcess) -> None:
         super().__init__(provider)
