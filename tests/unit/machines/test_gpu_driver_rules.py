@@ -148,9 +148,3 @@ def test_the_rhel_family_has_streams_up_to_its_ninth_release(release: str, strea
     there = live(family="rhel", system="rhel", release=release)
     brought = packages(inputs(packages="nvidia"), there)
     assert brought.stream == stream
-
-
-@pytest.mark.parametrize(("line", "version", "is_open"), CASES["loaded"])
-def test_what_the_kernel_says_of_its_driver(line: str, version: str, is_open: bool) -> None:
-    there = live(nvrm=line)
-    assert (there.loaded, there.loaded_open) == (version, is_open)

@@ -8,6 +8,7 @@ import re
 import subprocess
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -259,30 +260,42 @@ class World(Waiting):
 MADE = ["image", "files", "seed", "network", "disk", "domain", "start"]
 """The steps to a VM, in an order in which nothing is missing."""
 NEWER = {"fabric_manager": {"version": "595.91.07"}}
-OTHER_IMAGE = {"image": {"path": "/srv/other.img", "sha256": "1" * 64}}
 
 
-def served(*, in_use: bool = False) -> World:
+def served() -> World:
     """A host whose VM serves; steps are counted from now on."""
     world = World()
     assert world.ensure().health is Health.READY
     assert world.done == MADE
     world.done.clear()
-    if in_use:
-        world.users["0000:86:00.0"] = (4711,)
     return world
 
 
-def test_a_fabric_manager_that_has_just_started_gets_its_list_once_unless_a_gpu_is_in_use() -> None:
-    world = served()
-    assert world.lists == [()]
-    world.ensure()
-    assert world.lists == [()], "it runs as before"
-    assert world.done == [], "the second time there is nothing to do"
-    world.power("off")
-    world.users = dict.fromkeys(world.vm.gpus.values(), (4711,))
-    world.ensure()
-    assert world.lists == [()], "a VM has GPUs: what is active is not known"
+@pytest.mark.parametrize("story", CASES["stories"], ids=lambda story: story["name"])
+def test_a_vm_with_a_past_becomes_what_is_declared_or_stays(story: dict[str, Any]) -> None:
+    world = World() if story.get("new") else served()
+    declared = world.vm
+    for run in story["runs"]:
+        world.vm = declared
+        world.done.clear()
+        world.change(**run.get("live", {}))
+        if "edited" in run:
+            world.change(domain=(world.live.domain or "").replace(*run["edited"]))
+        for name, value in run.get("world", {}).items():
+            setattr(world, name, value)
+        if "guest" in run:
+            world.guest = Guest(*run["guest"])
+        assert set(run.get("drift", ())) <= set(world.drift() if "drift" in run else ())
+        remove = world.capability().remove
+        act = remove if run.get("do") == "remove" else partial(world.ensure, **run.get("to", {}))
+        if "refused" in run:
+            with pytest.raises(Refused, match=run["refused"]):
+                act()
+        elif live := act():
+            assert live.health is Health[run.get("health", "READY")]
+        assert world.done == run.get("done", world.done)
+        assert len(world.lists) == run.get("lists", len(world.lists))
+        assert re.search(run.get("notes", ""), "\n".join(world.notes))
 
 
 @pytest.mark.parametrize(
@@ -303,49 +316,6 @@ def test_cut_off_after_any_step_the_next_run_does_the_rest_once(
         assert world.live.run == f"b/{world.starts}"
 
 
-def test_the_vm_never_restarts_and_never_goes_while_a_gpu_is_held() -> None:
-    world = served(in_use=True)
-    for changes in ({"memory_mib": 8192}, NEWER, OTHER_IMAGE):
-        with pytest.raises(Refused, match=r"GPU 1 \(0000:86:00.0\) by process 4711"):
-            world.ensure(**changes)
-    with pytest.raises(Refused, match="while GPUs are in use"):
-        world.capability().remove()
-    assert world.done == []
-
-
-def test_a_crashed_vm_is_started_again_though_gpus_are_held_but_keeps_its_disk() -> None:
-    world = served(in_use=True)
-    made_with = world.vm
-    world.change(state="shut off", running_domain=None)
-    with pytest.raises(Refused, match=r"laid over /srv/fm\.img, not /srv/other\.img"):
-        world.ensure(**OTHER_IMAGE)
-    world.vm = made_with
-    world.ensure()
-    assert world.done == ["start"]
-
-
-def test_the_vm_stays_while_partitions_are_active() -> None:
-    world = served()
-    world.active = (3, 4)
-    with pytest.raises(Refused, match="partitions are active: 3, 4"):
-        world.capability().remove()
-    world.active = ()
-    world.obeys = False
-    world.capability().remove()
-    assert world.done == ["off", "remove"]
-    assert any("switched off" in note for note in world.notes)
-    assert world.capability().seen().domain is None
-    world.capability().remove()
-
-
-def test_what_only_the_next_start_reads_is_put_right_without_a_restart() -> None:
-    world = served(in_use=True)
-    changed = (world.live.domain or "").replace('static">2<', 'static">3<')
-    world.change(domain=changed, seed=None, autostart=False)
-    world.ensure()
-    assert world.done == ["seed", "domain"]
-
-
 @pytest.mark.parametrize(("code", "console", "service", "words"), CASES["silent"])
 def test_each_cause_of_a_silent_fabric_manager_has_its_own_words(
     code: int, console: str, service: str | None, words: str
@@ -364,23 +334,6 @@ def test_each_cause_of_a_silent_fabric_manager_has_its_own_words(
     assert more in str(failed.value)
 
 
-def test_a_fabric_manager_that_was_exchanged_in_the_vm_is_seen_and_refused() -> None:
-    world = served()
-    world.guest = Guest("", "595.91.07", "active")
-    assert world.drift() == ["service-vm.version"]
-    with pytest.raises(Refused, match=r"is 595\.91\.07, not 595\.58\.03"):
-        world.ensure()
-
-
-def test_a_vm_that_lets_nobody_in_is_no_failure_but_said() -> None:
-    world = World()
-    world.guest = Guest("No route to host")
-    assert world.ensure().health is Health.READY
-    (note,) = world.notes
-    assert "does not let its host in over SSH (No route to host)" in note
-    assert "its console" in note
-
-
 @pytest.mark.parametrize(("output", "wanted"), CASES["guest"])
 def test_the_answer_of_the_vm_is_read_whatever_part_of_it_is_missing(
     output: str, wanted: list[Any]
@@ -389,28 +342,12 @@ def test_the_answer_of_the_vm_is_read_whatever_part_of_it_is_missing(
     assert parsed_guest(output) == Guest(problem, version, service, tuple(log))
 
 
-def test_a_restarted_fabric_manager_that_waits_for_its_list_is_no_failure() -> None:
-    world = World()
-    world.codes = [-8]
-    assert world.ensure().health is Health.WAITING
-    world.codes = [-9, -9, -8, 0]
-    assert world.ensure().health is Health.READY
-
-
 def test_libvirt_that_cannot_be_asked_is_no_missing_vm() -> None:
     world = World()
     world.live = LiveVm(problem="Connection refused")
     for act in (world.ensure, world.drift, world.capability().remove):
         with pytest.raises(Refused, match="systemctl start libvirtd"):
             act()
-
-
-def test_a_paused_vm_is_restarted() -> None:
-    world = served()
-    world.change(state="paused")
-    assert "service-vm.restart" in world.drift()
-    world.ensure()
-    assert world.done == ["shutdown", "start"]
 
 
 def test_the_domain_of_a_supermicro_hgx_h100_is_the_one_that_libvirt_checked() -> None:
@@ -628,17 +565,11 @@ def test_a_download_goes_on_where_it_was_cut_off_and_is_verified(tmp_path: Path,
     assert _Images.ranges == ["", f"bytes={len(IMAGE) - 100_000}-"]
     assert fetch(tmp_path, url).returncode == 0
     assert len(_Images.ranges) == 2, "what is there and right is not loaded again"
-    assert len(list((tmp_path / "state/images").iterdir())) == 1
-
-
-def test_a_download_that_was_cut_off_before_its_name_is_not_loaded_again(
-    tmp_path: Path, url: str
-) -> None:
-    part = tmp_path / "images/fm.img.part"
-    part.parent.mkdir()
-    part.write_bytes(IMAGE)
+    image.rename(f"{image}.part")
     assert fetch(tmp_path, url).returncode == 0
-    assert (tmp_path / "images/fm.img").read_bytes() == IMAGE
+    assert image.read_bytes() == IMAGE
+    assert _Images.ranges[2:] == [f"bytes={len(IMAGE)}-"], "nor what was cut off before its name"
+    assert len(list((tmp_path / "state/images").iterdir())) == 1
 
 
 def test_an_image_with_another_checksum_is_not_kept(tmp_path: Path, url: str) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gpuclusters.compat import gpu_products
 from gpuclusters.core.finding import Refused
 from gpuclusters.proof import manifests
 from gpuclusters.proof import run as proof_run
@@ -222,14 +221,6 @@ def test_names_are_of_one_node_and_of_one_text_of_the_programs_each() -> None:
 def test_what_cannot_be_proven_is_refused_before_anything_runs(refused: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=re.escape(refused["says"])):
         inputs(**refused["inputs"])
-
-
-def test_a_v100_gets_no_image_that_does_not_know_it() -> None:
-    v100 = next(n for n in gpu_products.names() if n.startswith("v100"))
-    node = {"name": "old", "resources": {"nvidia.com/gpu": 1}, "product": v100}
-    with pytest.raises(ValidationError, match=f"does not know the {v100} of old"):
-        inputs("L1", nodes=[node], matmul={"image": IMAGE, "cuda_major": 13})
-    assert inputs("L1", nodes=[node]).tests
 
 
 def test_a_driver_runs_images_up_to_a_version_of_cuda() -> None:
