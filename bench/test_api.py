@@ -11,19 +11,28 @@ import asyncio
 import json
 import os
 import statistics
+import subprocess
+import sys
 import time
+import urllib.request
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import yaml
 
+from caas.api.__main__ import HEALTH_LISTEN, LISTEN
+from caas.settings import SETTINGS_VARIABLE
 from lab import issuer
 from tests.caas.api import apikit
-from tests.caas.api.test_api_docs import served
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import Operator, Request, Tenants
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
@@ -33,6 +42,55 @@ WARM_SECONDS = 5.0
 GPUS = 64
 KEPT = 16
 CONNECTIONS = 64
+
+
+@contextmanager
+def served(folder: Path, cluster: KubeCluster, settings: dict[str, Any]) -> Iterator[str]:
+    """The program as it runs in a cluster; gives its address."""
+    (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
+    log = folder / "api.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "caas.api"],
+            stderr=output,
+            env={
+                **os.environ,
+                SETTINGS_VARIABLE: str(folder / "settings.yaml"),
+                "KUBECONFIG": str(cluster.kubeconfig),
+                LISTEN: "127.0.0.1:0",
+                HEALTH_LISTEN: "127.0.0.1:0",
+            },
+        )
+    try:
+        said = eventually(lambda: _listening(log), what="listening")
+        health = f"http://127.0.0.1:{said['healthPort']}"
+        eventually(lambda: _ready(health), what="ready")
+        yield f"http://127.0.0.1:{said['port']}"
+    finally:
+        process.terminate()
+        try:
+            code = process.wait(PATIENCE_SECONDS)
+        finally:
+            process.kill()
+    assert code == 0, log.read_text()
+    assert all(json.loads(line) for line in log.read_text().splitlines())
+
+
+def _listening(log: Path) -> dict[str, Any]:
+    # A line that is just being written is not one yet.
+    for line in log.read_text().split("\n")[:-1]:
+        said = json.loads(line)
+        if said["message"] == "listening":
+            return dict(said["fields"])
+    return {}
+
+
+def _ready(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/readyz", timeout=60) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 class Connection:

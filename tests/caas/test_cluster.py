@@ -129,6 +129,29 @@ async def test_only_what_may_be_done_twice_or_was_not_begun_is_repeated(
 
 
 @in_loop
+async def test_a_log_comes_in_pieces_from_the_containers_own_address() -> None:
+    more = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.path == "/api/v1/namespaces/n/pods/a/log"
+        asked = {"container": "main", "tailLines": "5", "sinceSeconds": "60", "follow": "true"}
+        assert dict(request.query) == asked
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"one\n")
+        await more.wait()
+        await response.write(b"two\n")
+        return response
+
+    async with server(answer) as cluster:
+        options = {"container": "main", "follow": True, "tail_lines": 5, "since_seconds": 60}
+        log = cluster.pod_log("n", "a", **options)
+        assert await anext(log) == b"one\n"
+        more.set()
+        assert [piece async for piece in log] == [b"two\n"]
+
+
+@in_loop
 async def test_a_server_that_is_not_there_is_named(closed_port: int) -> None:
     url = f"http://127.0.0.1:{closed_port}"
     async with cluster_at(url) as cluster:

@@ -43,22 +43,15 @@ for module in list(sys.modules.values()):
 """
 
 
-def _copied(into: Path) -> Path:
-    """The sources of the image, copied as its Dockerfile says."""
-    found = re.search(
-        r"^RUN python /checkout/(\S+) /opt/gpu-clusters/src$", DOCKERFILE.read_text(), re.M
-    )
-    assert found
-    subprocess.run([sys.executable, PROJECT / found[1], into], check=True)
-    return into
-
-
 def test_every_program_starts_from_what_the_image_holds(tmp_path: Path) -> None:
+    copying = r"^RUN python /checkout/(\S+) /opt/gpu-clusters/src$"
+    (copies,) = re.findall(copying, DOCKERFILE.read_text(), re.M)
+    subprocess.run([sys.executable, PROJECT / copies, tmp_path], check=True)
     locked = re.findall(r"^([A-Za-z0-9._-]+)==", LOCK.read_text(), re.MULTILINE)
     names = ",".join(re.sub(r"[-_.]+", "-", name).lower() for name in locked)
     run = subprocess.run(
         [sys.executable, "-c", _PROBE, names, str(tmp_path)],
-        cwd=_copied(tmp_path),
+        cwd=tmp_path,
         env={"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,

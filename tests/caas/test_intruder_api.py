@@ -4,11 +4,14 @@ import asyncio
 import time
 from typing import Any, cast
 
+import pytest
+
 from caas.api.gate import AnonymousLimit
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.proof.checks import Outcome
 from gpuclusters.tenancy.intrusion import Target, unauthenticated
 from tests.caas.api.apikit import listening
+from tests.caas.loops import in_loop
 
 TRIED = [
     "read /metrics of the API",
@@ -16,38 +19,34 @@ TRIED = [
     "read /readyz of the API",
     "ask without a token as often as it likes",
 ]
+OPEN_DOOR = AnonymousLimit(time.monotonic, burst=10_000, burst_of_all=10_000)
 
 
-def tried(**options: Any) -> dict[str, Outcome]:
-    """What came of each attempt against an API with these options."""
-    found: dict[str, Outcome] = {}
-
-    async def act() -> None:
-        async with listening(options=options) as (_, port):
-            api = ContainerApi(f"http://127.0.0.1:{port}")
+@pytest.mark.attack(
+    by="anyone on the network",
+    tries="read the API's metrics without a right",
+    stopped_by="metrics and probes have a port of their own, which no way in leads to",
+)
+@pytest.mark.parametrize(
+    ("options", "at_will"), [({}, Outcome.PASSED), ({"anonymous": OPEN_DOOR}, Outcome.FAILED)]
+)
+@in_loop
+async def test_who_has_no_right_gets_no_metrics_and_as_many_answers_as_the_api_allows(
+    options: dict[str, Any], at_will: Outcome
+) -> None:
+    async with listening(options=options) as (api, port):
+        target = Target(
             # The cluster's objects are not asked for.
-            target = Target(
-                objects=cast(Any, None),
-                accounts=cast(Any, None),
-                node="hgx-01",
-                api=api,
-                tokens={},
-                tenant_claim="tenant",
-            )
-            findings = await asyncio.to_thread(lambda: list(unauthenticated(target)))
-            found.update({finding.what: finding.outcome for finding in findings})
-
-    asyncio.run(act())
-    return found
-
-
-def test_who_has_no_right_gets_neither_metrics_nor_as_many_answers_as_it_likes() -> None:
-    assert tried() == dict.fromkeys(TRIED, Outcome.PASSED)
-
-
-def test_an_api_that_limits_nobody_is_found_out() -> None:
-    open_door = AnonymousLimit(time.monotonic, burst=10_000, burst_of_all=10_000)
-    assert tried(anonymous=open_door) == {
-        **dict.fromkeys(TRIED, Outcome.PASSED),
-        TRIED[-1]: Outcome.FAILED,
-    }
+            objects=cast(Any, None),
+            accounts=cast(Any, None),
+            node="hgx-01",
+            api=ContainerApi(f"http://127.0.0.1:{port}"),
+            tokens={},
+            tenant_claim="tenant",
+        )
+        findings = await asyncio.to_thread(lambda: list(unauthenticated(target)))
+        found = {finding.what: finding.outcome for finding in findings}
+        assert found == {**dict.fromkeys(TRIED, Outcome.PASSED), TRIED[-1]: at_will}
+        # Nor who has a token of a tenant.
+        for path in ("/metrics", "/healthz", "/readyz"):
+            assert (await api.get("acme", path)).status_code == 404

@@ -157,6 +157,8 @@ class FakeCluster(fakecluster.FakeCluster):
             "involvedObject": {"uid": pod["metadata"]["uid"]},
             "reason": reason,
             "message": message,
+            "type": "Normal",
+            "count": 1,
             "lastTimestamp": f"2026-11-21T12:00:0{second}Z",
         }
         self.put("events", body)

@@ -10,7 +10,6 @@ from gpuclusters.container_api.container import CONTAINER_LABEL, LEASE_GATE, REQ
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from tests.caas.api.apikit import (
     CASES,
-    GPU,
     Api,
     kind,
     lease,
@@ -131,16 +130,6 @@ async def test_a_creation_whose_answer_was_lost_makes_one_container(
     assert len(api.cluster.pods) == 1
 
 
-@played
-async def test_over_quota_says_what_is_used_and_allowed(api: Api) -> None:
-    await api.made(gpus=2)
-    answer = await api.post("acme", gpus=4)
-    assert kind(answer) == "409 quota-exceeded"
-    said = [answer.json()[name][f"requests.{GPU}"] for name in ("used", "allowed", "requested")]
-    assert said == ["2", "4", "4"]
-    assert len(api.cluster.pods) == 1
-
-
 @playing(maxContainers=3)
 async def test_at_once_no_more_containers_are_made_than_a_tenant_may_have(api: Api) -> None:
     answers = await asyncio.gather(*(api.post("globex") for _ in range(30)))
@@ -159,13 +148,6 @@ async def test_a_size_that_the_tenancy_does_not_allow_is_refused(api: Api) -> No
     assert kind(answer) == "422 size-not-allowed"
     assert answer.json()["allowed"] == [1, 2]
     assert api.cluster.pods == []
-
-
-@played
-async def test_a_token_of_a_tenant_without_tenancy_opens_nothing(api: Api) -> None:
-    for answer in (await api.post("nobody"), await api.get("nobody", "/v1/containers")):
-        assert kind(answer) == "403 no-tenancy"
-    assert api.cluster.calls["create"] == 0
 
 
 def changed(body: dict[str, Any], **metadata: Any) -> dict[str, Any]:
@@ -284,17 +266,6 @@ async def test_capacity_counts_partitions_and_tells_of_nobody_else(api: Api) -> 
     ]
     for secret in ("globex", "hgx", "someone"):
         assert secret not in answer.text
-
-
-@played
-async def test_the_tenancy_says_what_is_used_of_the_quota(api: Api) -> None:
-    quota = {"hard": {f"requests.{GPU}": "4"}, "used": {f"requests.{GPU}": "2"}}
-    where = {"name": "tenant", "namespace": "tenant-acme"}
-    await api.happens("resourcequotas", {"metadata": where, "status": quota})
-    told = (await api.get("acme", "/v1/tenancy")).json()
-    assert told["gpus"] == {"quota": 4, "used": 2}
-    assert told["quota"] == quota["hard"]
-    assert told["gpuSizes"] == [1, 2, 4, 8]
 
 
 @played

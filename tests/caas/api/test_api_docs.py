@@ -8,28 +8,16 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from anyio.from_thread import start_blocking_portal
 
-from caas.api.__main__ import HEALTH_LISTEN, LISTEN
 from caas.api.problems import TYPES, Problem
-from caas.settings import SETTINGS_VARIABLE
-from gpuclusters.tenancy.isolation import TENANT_LABEL
-from gpuclusters.tenancy.model import CLAIM, Mounter, TenantVolume
-from lab import issuer
-from tests.caas.api import apikit
-from tests.caas.leasesteps import EVIDENCE, drive, new_lease, shown
-from tests.caas.lognode import LogNode, log_node
-from tests.fixtures.control_plane import KubeCluster
-from tests.fixtures.tenancies import LEASES, PATIENCE_SECONDS, Operator, Request, Tenants
-from tests.fixtures.waiting import eventually
+from gpuclusters.tenancy.objects import POD
+from tests.caas.api.apikit import GPU, PATIENCE_SECONDS, FakeCluster, listening, tenancy
+from tests.caas.api.test_api_volumes import claim
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
 _STEP = re.compile(
@@ -45,156 +33,76 @@ _SHOWN = (
 )
 
 
-@contextmanager
-def served(folder: Path, cluster: KubeCluster, settings: dict[str, Any]) -> Iterator[str]:
-    """The program as it runs in a cluster; gives its address."""
-    (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
-    log = folder / "api.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "caas.api"],
-            stderr=output,
-            env={
-                **os.environ,
-                SETTINGS_VARIABLE: str(folder / "settings.yaml"),
-                "KUBECONFIG": str(cluster.kubeconfig),
-                LISTEN: "127.0.0.1:0",
-                HEALTH_LISTEN: "127.0.0.1:0",
-            },
-        )
-    try:
-        said = eventually(lambda: _listening(log), what="listening")
-        health = f"http://127.0.0.1:{said['healthPort']}"
-        eventually(lambda: _ready(health), what="ready")
-        yield f"http://127.0.0.1:{said['port']}"
-    finally:
-        process.terminate()
-        try:
-            code = process.wait(PATIENCE_SECONDS)
-        finally:
-            process.kill()
-    assert code == 0, log.read_text()
-    assert all(json.loads(line) for line in log.read_text().splitlines())
+class Shown(FakeCluster):
+    """The tenant of the page has a volume, and a limit range that says what a container gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        hard = {"pods": "10", "requests.memory": "1Ti", f"requests.{GPU}": "4"}
+        quota = {"name": "tenant", "hard": hard}
+        self.put("tenancies", tenancy("acme", sizes=[1, 2], quota=quota))
+        where = {"name": "tenant", "namespace": "tenant-acme"}
+        counted = {"hard": hard, "used": dict.fromkeys(hard, "0")}
+        self.put("resourcequotas", {"metadata": where, "status": counted})
+        self.put("persistentvolumeclaims", claim("acme", "data"))
+        self.server.before_storing(self._limit)
+
+    def _limit(self, kind: Any, before: Any, body: dict[str, Any]) -> None:
+        if kind == POD and not before:
+            for amounts in body["spec"]["containers"][0]["resources"].values():
+                amounts |= {"cpu": "1", "memory": "1Gi"}
 
 
-def _listening(log: Path) -> dict[str, Any]:
-    # A line that is just being written is not one yet.
-    for line in log.read_text().split("\n")[:-1]:
-        said = json.loads(line)
-        if said["message"] == "listening":
-            return dict(said["fields"])
-    return {}
-
-
-def _ready(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{address}/readyz", timeout=60) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
-@contextmanager
-def declared_volume(request: Request, namespace: str) -> Iterator[None]:
-    """A folder of the tenant's, as the stack declares it, bound by Kubernetes itself."""
-    volume = TenantVolume(
-        tenant=namespace, namespace=namespace, name="data", server="192.0.2.7", path="/export/a",
-        size_gib=100,
-    )  # fmt: skip
-    claim = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{volume.name}"
-    whole = f"/api/v1/persistentvolumes/{volume.volume_name}"
-    named = {"labels": {TENANT_LABEL: namespace}}
-    spec = volume.persistent_volume_spec(Mounter.KUBELET)
-    try:
-        request.apply(whole, "v1", "PersistentVolume", spec=spec, metadata=named)
-        request.apply(claim, "v1", CLAIM.kind, spec=volume.claim_spec(), metadata=named)
-        eventually(
-            lambda: ((request.get(claim) or {}).get("status") or {}).get("phase") == "Bound",
-            what="bound",
-        )
-        yield
-    finally:
-        request("DELETE", whole)
-
-
-@pytest.mark.lab
 @pytest.mark.skipif(not shutil.which("curl"), reason="the page shows curl, which is not here")
-def test_every_command_of_the_page_is_answered_as_it_says(
-    kube_api: KubeCluster, lease_api: Request, tenants: Tenants, operator: Operator, tmp_path: Path
-) -> None:
-    tenant = tenants.make()
-    tenants.ready(tenant)
-    folder, leases = tmp_path / "issuer", []
-    try:
-        with declared_volume(lease_api, tenant), log_node(kube_api, lease_api) as node:
-            for module in range(1, 9):
-                leases.append(new_lease(lease_api, node.name, module))
-                cycle = ("Resetting", "Scrubbing", "Verifying", "Free")
-                drive(lease_api.get, lease_api, leases[-1], *cycle, conditions=shown(*EVIDENCE))
-            hosts = {node.name: {}}
-            settings = apikit.settings(hosts, issuer=issuer.start(folder).url)
-            document = settings.model_dump(mode="json", by_alias=True)
-            with served(tmp_path, kube_api, document) as address:
-                token = issuer.token(folder, tenant)
-                environment = {**os.environ, "API": address, "TOKEN": token}
-                page = _run(environment, node, tenant)
-            log = (tmp_path / "api.log").read_text()
-            assert token not in log
-            assert "NCCL_DEBUG" not in log
-    finally:
-        issuer.stop(folder)
-        for name in leases:
-            lease_api("DELETE", f"{LEASES}/{name}")
+def test_every_command_of_the_page_is_answered_as_it_says() -> None:
+    page, cluster = PAGE.read_text(), Shown()
+    serving = listening(cluster, hosts={"hgx-01": {}})
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(serving) as (api, port),
+    ):
+        environment = {"API": f"http://127.0.0.1:{port}", "TOKEN": api.issuer.token("acme")}
+
+        def happen(what: str) -> None:
+            """What the cluster does between the commands."""
+            container = environment["CONTAINER"]
+            if what == "let it go":
+                portal.call(
+                    cluster.event, cluster.pods[0], 0, "Scheduled", f"{container} to hgx-01"
+                )
+                cluster.logs = [b"epoch 2: loss 0.31\n", b"epoch 3: loss 0.27\n"]
+                since = {"running": {"startedAt": "2026-11-21T12:00:00Z"}}
+                portal.call(api.become, container, "Running", since)
+            else:
+                assert what == "it has ended"
+                portal.call(cluster.remove, "pods", container, "tenant-acme")
+                portal.call(api.settle)
+
+        def told(step: re.Match[str]) -> str:
+            if step["then"]:
+                happen(step["then"].strip())
+                return step[0]
+            answer = _shell(step["command"], environment)
+            if step["form"] == "json":
+                said = json.loads(answer)
+                if "id" in said:
+                    environment.setdefault("CONTAINER", said["id"])
+                answer = json.dumps(said, indent=2, ensure_ascii=False)
+            for pattern, constant in _SHOWN:
+                answer = pattern.sub(constant, answer)
+            return f"```bash\n{step['command']}```\n\n```{step['form']}\n{answer.rstrip()}\n```"
+
+        recorded = _STEP.sub(told, page)
+    assert cluster.calls["create"] >= 2, "the page makes containers"
     if os.environ.get("RECORD_DOCS"):
-        PAGE.write_text(page)
-    assert PAGE.read_text() == page
-
-
-def _run(environment: dict[str, str], node: LogNode, tenant: str) -> str:
-    """Run the page's commands in their order; gives the page with what they answered."""
-    page = PAGE.read_text()
-    assert len([step for step in _STEP.finditer(page) if step["command"]]) >= 10
-
-    def happen(what: str) -> None:
-        """What the cluster does between the commands."""
-        container = environment["CONTAINER"]
-        path, said = f"/v1/containers/{container}", '"state":"running"'
-        if what == "let it go":
-            node.let_go(tenant, container)
-            node.run(tenant, container)
-            losses = ((1, "0.42"), (2, "0.31"), (3, "0.27"))
-            node.lines += [f"epoch {number}: loss {loss}\n".encode() for number, loss in losses]
-        elif what == "use up the quota":
-            # By the two containers of the page.
-            path, said = "/v1/capacity", '"used":4'
-        else:
-            assert what == "it has ended"
-            node.end(tenant, container)
-            said = '"status": 404'
-        ask = f'curl -s -H "Authorization: Bearer $TOKEN" "$API{path}"'
-        eventually(lambda: said in _shell(ask, environment), what=what)
-
-    def told(step: re.Match[str]) -> str:
-        if step["then"]:
-            happen(step["then"].strip())
-            return step[0]
-        answer = _shell(step["command"], environment).replace(tenant, "acme")
-        if step["form"] == "json":
-            said = json.loads(answer)
-            if "id" in said:
-                environment.setdefault("CONTAINER", said["id"])
-            answer = json.dumps(said, indent=2, ensure_ascii=False)
-        for pattern, constant in _SHOWN:
-            answer = pattern.sub(constant, answer)
-        return f"```bash\n{step['command']}```\n\n```{step['form']}\n{answer.rstrip()}\n```"
-
-    return _STEP.sub(told, page)
+        PAGE.write_text(recorded)
+    assert PAGE.read_text() == recorded
 
 
 def _shell(command: str, environment: dict[str, str]) -> str:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
-        env=environment,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,

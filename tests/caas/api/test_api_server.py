@@ -14,10 +14,8 @@ import psutil
 import pytest
 from cryptography import x509
 
-from caas import metrics
 from caas.api.gate import AnonymousLimit
 from caas.api.server import MOST_HEADER_BYTES, Certificate, Protocol
-from caas.program import Health
 from tests.caas.api.apikit import IMAGE, Api, FakeCluster, listening
 from tests.caas.loops import SetLoop, in_loop, in_set_loop
 from tests.fixtures.authority import Authority
@@ -443,24 +441,6 @@ async def test_behind_a_proxy_clients_are_told_apart_by_what_the_proxy_says(
     door = {"proxies": ["127.0.0.1/32"]}
     async with listening(options=standing_still(**bounds), door=door) as (api, _):
         assert await flood(api, *forwarded) == answered
-
-
-@pytest.mark.attack(
-    by="anyone on the network",
-    tries="read the API's metrics without a right",
-    stopped_by="metrics and probes have a port of their own, which no way in leads to",
-)
-@in_loop
-async def test_metrics_and_probes_are_not_where_tenants_are() -> None:
-    async with listening() as (api, _):
-        condition = api.condition
-        health = Health("127.0.0.1", 0, metrics.API, condition.waits_for, broken=condition.broken)
-        async with health, httpx.AsyncClient(trust_env=False) as monitoring:
-            for path in ("/metrics", "/healthz", "/readyz"):
-                assert (await api.client.get(path)).status_code == 404
-                assert (await api.get("acme", path)).status_code == 404
-                answer = await monitoring.get(f"http://127.0.0.1:{health.port}{path}")
-                assert answer.status_code == 200
 
 
 @pytest.mark.attack(

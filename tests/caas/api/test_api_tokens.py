@@ -126,13 +126,6 @@ async def test_a_public_key_is_no_shared_secret(api: Api, algorithm: str) -> Non
     assert await tried(api, f"{signed}.{signature}") == "401 unauthenticated"
 
 
-@played
-async def test_a_changed_token_is_refused(api: Api) -> None:
-    header, _, signature = api.issuer.token("acme").split(".")
-    body = encoded({**GOOD, "tenant": "globex"})
-    assert await tried(api, f"{header}.{body}.{signature}") == "401 unauthenticated"
-
-
 @pytest.mark.attack(
     by="anyone on the network",
     tries="bring its own key along in the token",
