@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def _load(
     secrets: dict[str, str] | None = None,
     *,
     preview: bool = False,
-    also_secret: tuple[str, ...] = (),
+    also_secret: Sequence[str] = (),
 ) -> Loaded:
     mocks.set_mocks(_NoResources(), project="gpu-clusters", stack="dev", preview=preview)
     values = {
@@ -172,13 +172,7 @@ def test_what_an_update_cannot_do_with_is_refused_and_no_secret_shown(
         document = patched(_existing(case.get("kind", "plain")), case.get("document", {}))
         secrets = _needed(case.get("secrets", {}))
     with pytest.raises(ConfigError, match=case["says"]) as raised:
-        _load(inventory(tmp_path), document, secrets)
-    assert "hunter2" not in str(raised.value)
-
-
-def test_a_section_that_was_set_as_a_secret_is_refused_and_not_shown(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="caas: is encrypted") as raised:
-        _load(inventory(tmp_path), caas(name="hunter2-BAD"), also_secret=("caas",))
+        _load(inventory(tmp_path), document, secrets, also_secret=case.get("encrypted", ()))
     assert "hunter2" not in str(raised.value)
 
 
@@ -251,19 +245,6 @@ def test_all_faults_come_in_one_error_that_pulumi_prints_without_a_traceback(
     said = str(raised.value).splitlines()
     assert [line.split(": ")[1] for line in said] == ["caas.platform", "kubeconfig"]
     assert all(line.startswith("Pulumi.dev.yaml: ") for line in said)
-
-
-def test_the_values_of_a_stack_arrive_through_the_environment_as_the_engine_passes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mocks.set_mocks(_NoResources(), project="gpu-clusters", stack="dev", preview=False)
-    values = {
-        "gpu-clusters:cluster-type": "caas",
-        "gpu-clusters:caas": json.dumps(base()["caas"]),
-        "gpu-clusters:rke2": "{}",
-    }
-    monkeypatch.setenv("PULUMI_CONFIG", json.dumps(values))
-    assert load(inventory(tmp_path)).section.name == "dev"
 
 
 def test_a_key_that_no_machine_on_google_cloud_would_let_in_is_refused(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ Rows are in stack_file.yaml."""
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +52,6 @@ def test_what_is_no_stack_file_is_refused_in_one_sentence(
 def test_a_missing_file_is_named(file: Path) -> None:
     (fault,) = read_stack_file(file)
     assert fault.problem.startswith("does not exist")
-
-
-def test_a_stack_file_is_checked_without_loading_pulumi() -> None:
-    program = "import sys, gpuclusters.config.stack; sys.exit('pulumi' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(("section", "nodes"), CASES["lab"])
