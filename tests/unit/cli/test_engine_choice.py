@@ -1,9 +1,11 @@
-"""Which engine is chosen, and where Pulumi's release comes from."""
+"""Which engine is chosen, where Pulumi's release comes from, and what a command imports at its start."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import subprocess
+import sys
 import tarfile
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from gpuclusters.cli import engine
 from gpuclusters.cli.errors import UsageError
+from tests.unit.cli.conftest import ROOT
 
 
 @pytest.fixture
@@ -101,3 +104,14 @@ def test_a_release_that_is_not_what_its_checksum_says_is_not_used(env: dict[str,
     with pytest.raises(engine.NoReleaseError, match="404"):
         engine.fetch(env, httpx.MockTransport(lambda _: httpx.Response(404)))
     assert engine.cached(env) is None
+
+
+def test_the_command_starts_without_what_reaches_machines_and_clusters() -> None:
+    code = (
+        "import sys, gpuclusters.cli.main\n"
+        "sys.exit(' '.join({'pulumi', 'grpc', 'asyncssh', 'kubernetes'} & sys.modules.keys()) or 0)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr

@@ -44,15 +44,10 @@ def config(**keys: Any) -> UsernetesConfig:
 NAMES = usernetes_plan.machine_names(config())
 
 
-class Cluster(LadderCluster):
-    def version(self) -> str:
-        return "v1.34.1-gke.1829001"
-
-
 def cluster(
     names: Sequence[str], gpus: str, monkeypatch: pytest.MonkeyPatch, **more: Any
-) -> Cluster:
-    made = Cluster(
+) -> LadderCluster:
+    made = LadderCluster(
         gpus=dict.fromkeys(names, gpus), ready=dict.fromkeys(names, "True"), external={}, **more
     )
     made.logs |= {f"reach-{n}": reached(name) for n, name in enumerate(names)}
@@ -91,7 +86,7 @@ def test_evidence_of_a_managed_cluster_begins_at_the_nodes_and_can_be_compared(
 class World:
     """Hosts and cluster of Usernetes without any network; what each host says can be changed."""
 
-    cluster: Cluster
+    cluster: LadderCluster
     said: dict[str, Any] = field(default_factory=lambda: {name: host() for name in NAMES})
 
     def reach(self, *_: Any) -> Any:

@@ -12,9 +12,11 @@ from pydantic import ValidationError
 
 from gpuclusters.cdi import decide as cdi
 from gpuclusters.cdi import model
+from gpuclusters.cdi.decide import LiveCdi
+from gpuclusters.core.finding import Level
 from gpuclusters.host.model import PciFunction
 from tests.fixtures import go_programs
-from tests.fixtures.made_up import CONNECTION
+from tests.fixtures.made_up import CONNECTION, live_file
 from tests.fixtures.tables import beside
 
 pytestmark = pytest.mark.timeout(go_programs.BUILD_SECONDS + 60)
@@ -177,3 +179,40 @@ def test_another_file_with_the_same_name_is_a_conflict_but_our_own_is_not() -> N
 def test_inputs_with_doubtful_devices_are_refused(devices: list[tuple[str, str]]) -> None:
     with pytest.raises(ValidationError):
         spec(*devices)
+
+
+FOUND = {A: vfio(A, "27")}
+GOOD = cdi.render(spec(("1", A)), FOUND)
+
+
+@pytest.mark.parametrize(("there", "written", "code", "level"), CASES["files"])
+def test_a_cdi_file_is_ours_by_its_mark(
+    there: dict[str, Any] | None, written: bool, code: str, level: str
+) -> None:
+    found = None
+    if there is not None:
+        text = there.get("text", GOOD).replace(*there.get("replaced", ("", "")))
+        found = live_file(text, mode=there.get("mode", "0644"))
+    (one,) = cdi.findings(spec(("1", A)), LiveCdi(found, {}, FOUND), written=written)
+    assert (one.code, one.level, one.path) == (code, level, (spec(("1", A)).path,))
+    assert [
+        *cdi.findings(spec(("1", A)), LiveCdi(live_file(GOOD), {}, FOUND), written=written)
+    ] == []
+
+
+def test_a_foreign_cdi_file_is_taken_over_only_where_that_is_asked_for() -> None:
+    (one,) = cdi.findings(
+        spec(("1", A), adopt=True), LiveCdi(live_file("{}"), {}, FOUND), written=False
+    )
+    assert one.level is Level.REPAIR
+    told = cdi.effect_differences(spec(("1", A), adopt=True), LiveCdi(live_file("{}"), {}, FOUND))
+    assert "it has no device 1" in [one.problem for one in told]
+
+
+def test_a_name_that_is_taken_and_a_gpu_that_is_gone_block_the_file() -> None:
+    other = {"/var/run/cdi/a.json": b'{"kind": "nvidia.com/pgpu", "devices": [{"name": "1"}]}'}
+    (taken, _) = cdi.findings(spec(("1", A)), LiveCdi(None, other, FOUND), written=False)
+    assert (taken.code, taken.level) == ("cdi.name-taken", Level.BLOCK)
+    absent = {A: PciFunction(A, present=False)}
+    (gone,) = cdi.findings(spec(("1", A)), LiveCdi(live_file(GOOD), {}, absent), written=True)
+    assert (gone.code, gone.path) == ("cdi.function-missing", (A,))

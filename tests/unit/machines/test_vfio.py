@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from gpuclusters.core.finding import Finding
-from gpuclusters.host.model import LiveFile, UnitState, sha256_of
+from gpuclusters.host.model import LiveFile, UnitState
 from gpuclusters.vfio import decide
 from gpuclusters.vfio.decide import LiveBinding
 from gpuclusters.vfio.model import FoundFunction, VfioBindingInputs, VfioFunction
+from tests.fixtures.made_up import live_file
 from tests.fixtures.tables import beside
 
 GPU, PCI_ID = "0000:0f:00.0", "10de:2330"
@@ -27,15 +28,10 @@ def on_host(**changes: Any) -> FoundFunction:
     return FoundFunction(GPU, **(fields | {"driver": "vfio-pci"} | changes))
 
 
-def written(content: str, mode: str = "0644") -> LiveFile:
-    data = content.encode()
-    return LiveFile(data, mode=mode, owner="root:root", sha256=sha256_of(data))
-
-
 def live(
     function: FoundFunction, unit: UnitState = RUNNING, **files: LiveFile | None
 ) -> LiveBinding:
-    there = {file.path: written(file.content, file.mode) for file in FILES}
+    there = {file.path: live_file(file.content, file.mode) for file in FILES}
     return LiveBinding({GPU: function}, there | files, unit)
 
 
@@ -48,7 +44,7 @@ def found(state: LiveBinding, gone: Sequence[VfioFunction] = ()) -> list[Finding
 def test_every_difference_is_found_and_nothing_else(case: dict[str, Any]) -> None:
     files: dict[str, LiveFile | None] = {}
     if "list" in case:
-        files[decide.LIST_PATH] = written(case["list"]) if case["list"] else None
+        files[decide.LIST_PATH] = live_file(case["list"]) if case["list"] else None
     unit = UnitState(*case.get("unit", ("enabled", "active")))
     state = live(on_host(**case.get("function", {})), unit, **files)
     gone = [FUNCTION] if case.get("gone") else []

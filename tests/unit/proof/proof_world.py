@@ -297,6 +297,9 @@ class LadderCluster(JobCluster):
     crashing: dict[str, Any] = field(default_factory=dict)
     """State of their container, if it is started again and again."""
 
+    def version(self) -> str:
+        return "v1.34.1-gke.1829001"
+
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
         if kind == NODE:
             return [self._node(name) for name in self.gpus]

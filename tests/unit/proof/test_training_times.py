@@ -1,6 +1,7 @@
 """How long a training takes: from a table, from evidence, as a table of one's own, and as a plot."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,30 +15,26 @@ from gpuclusters.cli.training_times import command
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import training_times
 from gpuclusters.proof.checks import Check, CheckLevel
-from gpuclusters.proof.evidence import LADDER, Evidence, faults, headline
+from gpuclusters.proof.evidence import faults, headline
 from tests.unit.proof.proof_world import climbed
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_evidence_of_a_ladder_needs_every_rung_up_to_its_level() -> None:
-    whole = json.loads(json.dumps(climbed().document()))
-    assert faults(whole) == []
-    assert headline(whole).endswith("up to R9: 9 checks, all passed")
-    assert whole["rungs"]["R7"]["shows"] == "the node offers its GPUs"
+    whole = climbed()
+    document = json.loads(json.dumps(whole.document()))
+    assert faults(document) == []
+    assert headline(document).endswith("up to R9: 9 checks, all passed")
+    assert document["rungs"]["R7"]["shows"] == "the node offers its GPUs"
     assert "## R1: the driver shows the GPUs of the host (nvidia-smi -L on the host)" in (
-        climbed().markdown()
+        whole.markdown()
     )
     for missing in ("R1", "R9"):
-        part = Evidence(
-            kind=LADDER,
-            about=climbed().about,
-            level="R9",
-            checks=[check for check in climbed().checks if check.level != missing],
-        )
+        part = replace(whole, checks=[one for one in whole.checks if one.level != missing])
         assert faults(part.document()) == [f"does not show R9: no check of {missing} is in it"]
     failed = proof.USERNETES.failed(CheckLevel.NODES, "a", "gone")
-    bad = Evidence(kind=LADDER, about=climbed().about, level="R5", checks=[failed])
+    bad = replace(whole, level="R5", checks=[failed])
     assert faults(bad.document()) == [
         "does not show that the ladder holds: 1 of 1 checks not passed"
     ]
