@@ -183,24 +183,6 @@ def test_a_cdi_file_and_partitions_that_are_there_become_part_of_a_stack(
     assert "gpu-clusters" in host.path(CDI).read_text()
 
 
-def test_the_configuration_of_existing_machines_in_the_guide_is_right() -> None:
-    from gpuclusters.config.stack import StackConfig, parse
-
-    block = next(
-        found
-        for found in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-        if "source: existing" in found
-    )
-    keys = {
-        key.removeprefix("gpu-clusters:"): value
-        for key, value in yaml.safe_load(block)["config"].items()
-    }
-    parsed = parse(keys)
-    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
-    assert parsed.section.adopt.machines == ("cp-01", "gpu-01")
-    assert {m.name for m in parsed.section.hosts.machines} == {"cp-01", "gpu-01"}
-
-
 def test_the_guide_tells_of_every_resource_that_keeps_something() -> None:
     compared = PAGE.read_text().split("## What is compared", 1)[1].split("\n## ", 1)[0]
     named = set(re.findall(r"`([A-Z][A-Za-z0-9]+)`", compared))

@@ -20,25 +20,16 @@ from gpuclusters.drift.nodes import Expected, ExpectedNode
 from gpuclusters.drift.report import Finding
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object
 from gpuclusters.tenancy.proof import Proof
+from tests.fixtures.tables import beside
 
+CASES = beside(__file__, "cluster.yaml")
 GPU = "nvidia.com/gpu"
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 WANTED = ExpectedNode("n1", {"pool": "a"}, frozenset({"gpu=true:NoSchedule"}), {GPU: 8})
 
 
-def node(name: str = "n1", *, gpus: int = 8, ready: str = "True", **spec: Any) -> dict[str, Any]:
-    taints = [
-        {"key": "gpu", "value": "true", "effect": "NoSchedule"},
-        {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
-    ]
-    return {
-        "metadata": {"name": name, "labels": {"pool": "a"}},
-        "spec": {"taints": taints, **spec},
-        "status": {
-            "allocatable": {GPU: str(gpus)},
-            "conditions": [{"type": "Ready", "status": ready}],
-        },
-    }
+NODE: dict[str, Any] = CASES["node"]
+OTHER = {**NODE, "metadata": {"name": "n2", "labels": {"pool": "a"}}}
 
 
 def ids(found: Any) -> list[tuple[str, str]]:
@@ -49,56 +40,35 @@ def look(live: list[dict[str, Any]], **more: Any) -> list[Finding]:
     return list(nodes.findings(Expected((WANTED,), **more), live, {}))
 
 
+def with_gpus(number: int) -> dict[str, Any]:
+    return {**NODE, "status": {**NODE["status"], "allocatable": {GPU: str(number)}}}
+
+
 def test_a_node_as_it_should_be_tells_nothing_and_the_systems_own_taints_are_its_own() -> None:
-    assert look([node()]) == []
+    assert look([NODE]) == []
 
 
-@pytest.mark.parametrize(
-    ("live", "id_"),
-    [
-        ([], "node.missing"),
-        ([node(ready="Unknown")], "node.not-ready"),
-        ([node(unschedulable=True)], "node.cordoned"),
-        ([node(taints=[])], "node.taint-missing"),
-        ([node(gpus=7)], "node.allocatable-lower"),
-        ([node(gpus=9)], "node.allocatable-higher"),
-        ([{**node(), "metadata": {"name": "n1", "labels": {"pool": "b"}}}], "node.label-changed"),
-        ([{**node(), "metadata": {"name": "n1"}}], "node.label-missing"),
-    ],
-)
-def test_what_is_wrong_with_a_node_has_its_name(live: list[dict[str, Any]], id_: str) -> None:
-    assert ids(look(live)) == [(id_, "n1")]
+def test_what_is_wrong_with_a_node_has_its_name() -> None:
+    assert ids(look([])) == [("node.missing", "n1")]
+    for id_, change in CASES["wrong"].items():
+        assert ids(look([NODE | change])) == [(id_, "n1")]
 
 
 def test_a_taint_of_somebody_and_nodes_that_are_not_declared() -> None:
-    extra = [*node()["spec"]["taints"], {"key": "mine", "effect": "NoExecute"}]
-    (found,) = look([node(taints=extra)])
+    taints = [*NODE["spec"]["taints"], {"key": "mine", "effect": "NoExecute"}]
+    (found,) = look([{**NODE, "spec": {"taints": taints}}])
     assert found.id == "node.taint-unknown"
     assert found.remedy == "`kubectl taint node n1 mine:NoExecute-`"
-    assert ids(look([node(), node("n2")])) == [("node.unknown", "n2")]
-    assert look([node(), node("n2")], others=frozenset({"n2"})) == []
-    assert look([node(), node("n2")], marks={"ours": "true"}) == []
+    assert ids(look([NODE, OTHER])) == [("node.unknown", "n2")]
+    assert look([NODE, OTHER], others=frozenset({"n2"})) == []
+    assert look([NODE, OTHER], marks={"ours": "true"}) == []
     away = Expected((ExpectedNode("n1", serves=False),))
-    assert list(nodes.findings(away, [node(taints=[], unschedulable=True)], {})) == []
-
-
-def lease(n: int, phase: str = "Free", **status: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": f"n1-gpu{n}"},
-        "spec": {"node": "n1"},
-        "status": {"phase": phase, **status},
-    }
+    bare = {**NODE, "spec": {"taints": [], "unschedulable": True}}
+    assert list(nodes.findings(away, [bare], {})) == []
 
 
 def test_leases_that_are_missing_unknown_stuck_or_in_quarantine() -> None:
-    live = [
-        lease(1),
-        lease(2, "Quarantined", reason="ResetFailed", message="it hangs", lastTenant="acme"),
-        lease(3, "Scrubbing", deadline="2026-11-22T11:00:00Z"),
-        lease(4, "Scrubbing", deadline="2026-11-22T11:59:30Z"),
-        lease(9),
-    ]
-    found = list(nodes.of_leases({"n1": 5}, live, NOW))
+    found = list(nodes.of_leases({"n1": 5}, CASES["leases"], NOW))
     assert [(f.id, f.what) for f in found] == [
         ("gpu.lease-missing", "n1-gpu5"),
         ("gpu.lease-quarantined", "n1-gpu2"),
@@ -106,24 +76,17 @@ def test_leases_that_are_missing_unknown_stuck_or_in_quarantine() -> None:
         ("gpu.lease-unknown", "n1-gpu9"),
     ]
     assert "acme" in found[1].found
-    assert nodes.withheld(live) == {"n1": 3}
+    assert nodes.withheld(CASES["leases"]) == {"n1": 3}
 
 
 def test_gpus_that_their_leases_keep_back_are_not_missing_twice() -> None:
     wanted = Expected((WANTED,), leases={"n1": 8})
-    assert list(nodes.findings(wanted, [node(gpus=6)], withheld={"n1": 2})) == []
-    lower = nodes.findings(wanted, [node(gpus=5)], withheld={"n1": 2})
+    assert list(nodes.findings(wanted, [with_gpus(6)], withheld={"n1": 2})) == []
+    lower = nodes.findings(wanted, [with_gpus(5)], withheld={"n1": 2})
     assert ids(lower) == [("node.allocatable-lower", "n1")]
 
 
-SPEC = TenancySpec.model_validate(
-    {
-        "tenant": "acme", "namespace": "tenant-acme", "gpus": 4, "gpuResource": GPU, "sizes": [1, 2, 4],
-        "podSecurity": {"enforce": "baseline", "audit": "baseline", "warn": "baseline", "version": "v1.36"},
-        "quota": {"hard": {f"requests.{GPU}": "4"}}, "limits": [], "runtimeClasses": ["kata"],
-        "egress": {"internet": False, "fqdns": [], "nfsCidrs": [], "apiServer": False},
-    }
-)  # fmt: skip
+SPEC = TenancySpec.model_validate(CASES["tenancy"])
 
 
 def test_a_tenancy_says_which_part_of_the_isolation_does_not_hold() -> None:
@@ -147,26 +110,6 @@ def test_a_tenancy_says_which_part_of_the_isolation_does_not_hold() -> None:
     assert ids(unknown) == [("tenant.tenancy-unknown", "spy")]
 
 
-MANIFEST = """
----
-# Source: x/templates/a.yaml
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: a}
-data: {k: v}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: b, annotations: {helm.sh/resource-policy: keep}}
----
-"""
-KINDS = [
-    {"name": "secrets", "kind": "Secret", "namespaced": True},
-    {"name": "configmaps", "kind": "ConfigMap", "namespaced": True},
-    {"name": "configmaps/status", "kind": "ConfigMap", "namespaced": True},
-]
-
-
 class Cluster(ClusterLook):
     """A cluster of configmaps, and the Secrets in which Helm keeps a release."""
 
@@ -183,7 +126,7 @@ class Cluster(ClusterLook):
     ) -> tuple[int, dict[str, Any]]:
         assert method == "GET", "a look changes nothing"
         answers = {
-            "/api/v1": {"resources": KINDS},
+            "/api/v1": {"resources": CASES["kinds"]},
             "/api/v1/namespaces/ns/secrets": {"items": self._secrets},
             "/api/v1/namespaces/ns/configmaps": {"items": self._maps},
         }
@@ -195,7 +138,7 @@ class Cluster(ClusterLook):
 def kept(
     revision: int,
     status: str,
-    manifest: str = MANIFEST,
+    manifest: str = CASES["manifest"],
     *,
     packed: bool = True,
     release: str | None = None,

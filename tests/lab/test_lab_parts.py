@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from lab.control_plane import NodeSpec, Taint
-from lab.hosts import HostSpec
+from lab.hosts import HostSpec, NodeState
 from lab.node_kind import decide
 from lab.nodes import Kind, MachineFacts, Wanted
+from lab.pods.rootless import InNode
 from lab.spec import FILE, LabSpec, remember, with_known
+from lab.usernetes import faults
+from lab.usernetes.server import inside
 
 ROOT = MachineFacts("linux", root=True)
 USER = MachineFacts("linux", root=False)
@@ -73,3 +76,28 @@ def test_a_machine_that_is_not_asked_for_any_more_stays_and_the_new_word_counts_
     assert found.joins == {"b"}
     (tmp_path / FILE).write_text('{"version": 9}')
     assert with_known(tmp_path, spec("a")) == spec("a"), "of another version of the lab"
+
+
+GPUS = ("GPU-1", "GPU-2")
+NODE = NodeState("a", True, GPUS, "nvidia", True, "worker", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        ("runtime-not-default", ""),
+        ("no-specification", "all GPU-1"),
+        ("names-by-index", "GPU-1"),
+        ("stale-uuids", "GPU-1"),
+        ("gpu-lost", ""),
+        ("network-closed", ""),
+        ("rank-dies", ""),
+    ],
+)
+def test_a_fault_changes_what_is_inside_its_node_alone(kind: str, missing: str) -> None:
+    here, there = (faults.parse(f"usernetes-{kind}", {"node": node}) for node in ("a", "b"))
+    found = inside(NODE, [here])
+    assert inside(NODE, [there]) == InNode(GPUS, ("all", *GPUS), "nvidia", True) != found
+    for visible in ("all", "GPU-1"):
+        said = found.unresolvable(visible) or ""
+        assert said.endswith(f"nvidia.com/gpu={visible}") == (visible in missing.split()), said

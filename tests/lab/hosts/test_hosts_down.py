@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import array
 import asyncio
-import ctypes
-import errno
 import os
 import socket
 import struct
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from lab.hosts import views, writes
+from lab.hosts import views
 from lab.hosts.faults import Faults
 from lab.hosts.folder import HostFolder
 from lab.hosts.hardware.board import board
@@ -66,7 +63,9 @@ async def begun(host: Host, command: str) -> Running:
         os.close(nothing)
 
 
-def test_commands_have_ended_when_they_are_killed_or_their_host_is_down(tmp_path: Path) -> None:
+def test_commands_end_when_killed_and_with_their_host_even_those_that_begin_meanwhile(
+    tmp_path: Path,
+) -> None:
     async def act(host: Host) -> None:
         # Killed as soon as its number is known, which is when most of its view is still to be made.
         for _ in range(40):
@@ -75,18 +74,11 @@ def test_commands_have_ended_when_they_are_killed_or_their_host_is_down(tmp_path
             await running.wait()
         several = [await begun(host, "while :; do echo x > /tmp/x; rm /tmp/x; done")]
         several += [await begun(host, "sleep 4714") for _ in range(9)]
-        await host.halt()
-        assert [command.has_ended for command in several] == [True] * 10
-
-    on_a_host(tmp_path, act)
-
-
-def test_a_command_that_begins_while_the_host_goes_down_ends_too(tmp_path: Path) -> None:
-    async def act(host: Host) -> None:
         beginning = asyncio.create_task(begun(host, "sleep 4714"))
         await asyncio.sleep(0)
         host.machine.state["power"] = "off"
         await host.halt()
+        assert [command.has_ended for command in several] == [True] * 10
         await (await beginning).wait()
 
     on_a_host(tmp_path, act)
@@ -151,25 +143,6 @@ def test_a_service_that_is_about_to_start_again_does_not_when_it_is_stopped_or_i
         assert len(started) == 1
 
     asyncio.run(story())
-
-
-def test_inotify_that_others_have_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    refusals = [errno.EMFILE] * 3
-
-    def inotify_init1(flags: int) -> int:
-        if not refusals:
-            return int(libc.inotify_init1(flags))
-        ctypes.set_errno(refusals.pop())
-        return -1
-
-    scarce = SimpleNamespace(inotify_init1=inotify_init1)
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: scarce)
-    monkeypatch.setattr(writes, "_PATIENCE_SECONDS", 0)
-    with pytest.raises(HostsError, match=r"Too many open files.*max_user_instances"):
-        Watcher()
-    monkeypatch.setattr(writes, "_PATIENCE_SECONDS", PATIENCE_SECONDS)
-    Watcher().close()
 
 
 def _of(*numbers: int) -> bytes:

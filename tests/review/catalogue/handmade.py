@@ -16,7 +16,6 @@ STACK = "prod"
 PROJECT = "gpu-clusters"
 ROOT = f"urn:pulumi:{STACK}::{PROJECT}::pulumi:pulumi:Stack::{PROJECT}-{STACK}"
 CLUSTER = ("gpu-clusters:rke2:Rke2Cluster", "cluster")
-GPU_STACK = ("gpu-clusters:rke2:GpuOperator", "operator")
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINjnSvjiVc3NyLhiZ3U1zwicC37SnCP8s6oO7+zrF6YO"
 
 Inputs = Mapping[str, Any]

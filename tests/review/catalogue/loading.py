@@ -39,19 +39,11 @@ def text(name: str) -> str:
 
 def _switched() -> dict[str, Any]:
     """The recorded caas cluster goes, the rke2 cluster comes."""
-    steps = []
-    for step in document(BASE)["steps"]:
-        if step["oldState"]["type"] != "pulumi:pulumi:Stack":
-            step = {"op": "delete", "urn": step["urn"], "oldState": step["oldState"]}
-        steps.append(step)
-    steps += handmade.rke2("create")
-    count = {
-        "same": 1,
-        "delete": len(steps) - 1 - len(handmade.rke2()),
-        "create": len(handmade.rke2()),
-    }
-    config = {
-        "gpu-clusters:cluster-type": "rke2",
-        "gpu-clusters:rke2": json.dumps({"name": "a100"}),
-    }
-    return {"config": config, "steps": steps, "duration": 0, "changeSummary": count}
+    gone = [
+        {"op": "delete", "urn": step["urn"], "oldState": step["oldState"]}
+        for step in document(BASE)["steps"]
+        if step["oldState"]["type"] != "pulumi:pulumi:Stack"
+    ]
+    section = json.dumps({"name": "a100"})
+    config = {"gpu-clusters:cluster-type": "rke2", "gpu-clusters:rke2": section}
+    return handmade.plan(*gone, *handmade.rke2("create"), config=config)
