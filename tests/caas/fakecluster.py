@@ -6,8 +6,8 @@ lost when the sender is dead by then.
 """
 
 import asyncio
-import copy
 import itertools
+import pickle
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextvars import Context
 from typing import Any
@@ -20,6 +20,11 @@ Body = dict[str, Any]
 Key = tuple[str, str, str]
 Hook = Callable[[ObjectKind, Body | None, Body], None]
 """Called before something is stored, with what was there; may change it, or refuse it by an error."""
+
+
+def copied(found: Any) -> Any:
+    """As `copy.deepcopy`, in a tenth of the time."""
+    return pickle.loads(pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
 
 
 class Server:
@@ -46,7 +51,7 @@ class Server:
             await asyncio.sleep(0)
             return work()
 
-        return copy.deepcopy(await self.outlasting(carry_out()))
+        return copied(await self.outlasting(carry_out()))
 
     async def outlasting(self, work: Coroutine[Any, Any, Any]) -> Any:
         """What was begun somewhere else goes on there, whatever happens to who began it."""
@@ -99,10 +104,10 @@ class Server:
         """Have it as it is said, with its status and all, whatever was there."""
         before = self.get(kind, body["metadata"]["name"], body["metadata"].get("namespace", ""))
         known = before["metadata"] if before else self._born()
-        body = copy.deepcopy(body)
+        body = copied(body)
         born = {key: known[key] for key in ("uid", "generation", "creationTimestamp")}
         body["metadata"] = {**born, **body["metadata"]}
-        return copy.deepcopy(self._keep(kind, before, body))
+        return copied(self._keep(kind, before, body))
 
     def state(self, kind: ObjectKind, name: str, status: Body, **more: Any) -> Body:
         """Have a thing of this name in this state."""
@@ -135,7 +140,7 @@ class Server:
         live = self.there(kind, metadata["name"], metadata.get("namespace", ""))
         if live["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
             raise ConflictError("another version", status=409, reason="Conflict")
-        return self._store(kind, live, {**live, "status": copy.deepcopy(body["status"])})
+        return self._store(kind, live, {**live, "status": copied(body["status"])})
 
     def delete(self, kind: ObjectKind, name: str, namespace: str, uid: str | None) -> None:
         body = self.there(kind, name, namespace)
@@ -157,7 +162,7 @@ class Server:
     ) -> asyncio.Queue[Event]:
         self._kinds[kind.plural] = kind
         queue: asyncio.Queue[Event] = asyncio.Queue()
-        items = copy.deepcopy(self.of(kind, namespace, labels, fields))
+        items = copied(self.of(kind, namespace, labels, fields))
         for body in items:
             queue.put_nowait(Event("ADDED", body))
         queue.put_nowait(Event("SYNC", {"metadata": {}, "items": items}))
@@ -171,7 +176,7 @@ class Server:
         return body
 
     def _store(self, kind: ObjectKind, before: Body | None, body: Body) -> Body:
-        body = copy.deepcopy(body)
+        body = copied(body)
         for hook in self._hooks:
             hook(kind, before, body)
         if body == before:
@@ -201,7 +206,7 @@ class Server:
     def _tell(self, kind: ObjectKind, event: Event) -> None:
         for watched, queue in self.watchers:
             if watched == kind:
-                queue.put_nowait(Event(event.kind, copy.deepcopy(event.object)))
+                queue.put_nowait(Event(event.kind, copied(event.object)))
 
 
 class FakeCluster:
