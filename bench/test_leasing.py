@@ -22,8 +22,9 @@ from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.tenancy.objects import NODE, POD
 from tests.caas.fakehost import GOLDEN, FakeHosts
-from tests.caas.leasekit import LeaseLab, define, running, settings_of
+from tests.caas.leasekit import LeaseLab, running, settings_of
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.tenancies import Request
 
 HOSTS = 100
 EFFECT_SECONDS = 0.05
@@ -185,7 +186,10 @@ async def all_free(lab: LeaseLab) -> float:
 
 
 def test_grant_and_return_at_800_gpus(
-    kube_api: KubeCluster, namespace: str, capsys: pytest.CaptureFixture[str]
+    kube_api: KubeCluster,
+    lease_api: Request,
+    namespace: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def say(line: str) -> None:
         with capsys.disabled():
@@ -200,8 +204,6 @@ def test_grant_and_return_at_800_gpus(
         machines = FakeHosts(seconds=EFFECT_SECONDS)
         token = secrets.token_hex(3)
         names = [f"bench-{token}-{n:03}" for n in range(HOSTS)]
-        async with Cluster(kube_api.kubeconfig) as cluster:
-            await define(cluster)
         settings = settings_of([(name, None) for name in names], golden=GOLDEN)
         async with (
             Cluster(kube_api.kubeconfig) as cluster,

@@ -16,11 +16,8 @@ from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.controllers import lease_book, lease_host, leases
 from caas.controllers.leases import LeaseController, MakeEffects
 from caas.settings import Settings
-from gpuclusters.core.ports import ObjectKind
 from gpuclusters.device_plugin.decide import HELD_BY_ANOTHER, KUBELET_AGREES
-from gpuclusters.lease import model as lease_resource
 from gpuclusters.lease.model import GPU_LEASE, RECHECK_ANNOTATION, lease_name
-from gpuclusters.tenancy import model as tenancy_resource
 from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 from lab.hosts import firmware
@@ -31,9 +28,6 @@ from tests.caas.fakecluster import FakeCluster, Server
 from tests.caas.pods import contained
 from tests.fixtures.hosts import SimulatedHost
 
-CRD = ObjectKind(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
-)
 PGPU = "nvidia.com/pgpu"
 PATIENCE_SECONDS = 150.0
 """How long a test waits for what must come; a busy machine takes its time."""
@@ -106,17 +100,6 @@ def _reached(host: SimulatedHost) -> dict[str, Any]:
 def _has(lease: Lease, uid: str) -> bool:
     holder = (lease.get("status") or {}).get("holder") or {}
     return bool(holder.get("podUid") == uid and holder.get("admitted"))
-
-
-async def define(cluster: Cluster) -> None:
-    """The kinds of our own exist and answer."""
-    for crd in (lease_resource.crd(), tenancy_resource.crd()):
-        await cluster.apply(CRD, crd, manager="tests")
-    for kind in (GPU_LEASE, TENANCY):
-        async for event in cluster.watch(kind):
-            # Without metadata there is no such kind yet.
-            if event.kind == "SYNC" and event.object["metadata"]:
-                break
 
 
 def phase_is(phase: str, *modules: int) -> Callable[[dict[int, Lease]], bool]:

@@ -186,8 +186,8 @@ class TenancyWorld:
             self.server.state(objects.ADMISSION_BINDING, name, {}, **deny)
         self.server.state(objects.RUNTIME_CLASS, "kata", {})
         self.server.state(objects.NODE, "h", node)
-        scrubbing = {"phase": "Scrubbing", "lastTenant": "acme"}
-        self.server.state(GPU_LEASE, "h-gpu1", scrubbing, spec={"node": "h", "module": 1})
+        leased = {"phase": "Leased", "holder": {"tenant": "acme"}}
+        self.server.state(GPU_LEASE, "h-gpu1", leased, spec={"node": "h", "module": 1})
         self.server.create(TENANCY, tenancy_object(_acme()))
 
     async def controller(self) -> None:
@@ -209,16 +209,30 @@ class TenancyWorld:
         elif self.stage == "changed" and tenancy_proof.ready(tenancy):
             self.stage = "deleted"
             self.server.delete(TENANCY, "acme", "", None)
-        elif self.stage == "deleted" and (tenancy["status"].get("awaitedLeases")):
+        elif self.stage == "deleted" and self._awaits(tenancy, "Leased"):
+            self.stage = "released"
+            self._lease_is("Scrubbing", holder=None, lastTenant="acme")
+        elif self.stage == "released" and self._awaits(tenancy, "Scrubbing"):
             self.stage = "scrubbed"
-            lease = self.server.get(GPU_LEASE, "h-gpu1")
-            assert lease
-            free = {"status": {"phase": "Free", "lastTenant": None}}
-            self.server.change(GPU_LEASE, lease, free, status=True)
+            self._lease_is("Free", lastTenant=None)
         return False
 
     def state(self) -> object:
         return self.stage
+
+    def _awaits(self, tenancy: Body, phase: str) -> bool:
+        """Whether it is said that its GPU is waited for, which is in this phase."""
+        said = tenancy["status"]["conditions"][0]
+        if said["message"] != f"GPUs are not yet scrubbed: h-gpu1 ({phase})":
+            return False
+        assert (said["reason"], said["status"]) == ("LeasesNotScrubbed", "False")
+        assert tenancy["status"]["awaitedLeases"] == ["h-gpu1"]
+        assert self.server.get(objects.NAMESPACE, "tenant-acme")
+        return True
+
+    def _lease_is(self, phase: str, **more: Any) -> None:
+        lease = self.server.there(GPU_LEASE, "h-gpu1")
+        self.server.change(GPU_LEASE, lease, {"status": {"phase": phase, **more}}, status=True)
 
     def _enforce(self) -> None:
         """The quota controller, Cilium's operator, whoever makes namespaces active."""

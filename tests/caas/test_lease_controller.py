@@ -25,7 +25,6 @@ from tests.caas.leasekit import (
     Lease,
     LeaseLab,
     Memory,
-    define,
     in_memory,
     phase_is,
     running,
@@ -61,10 +60,11 @@ def test_a_machine_serves_with_its_sound_gpus_and_finds_out_what_tenants_do(
     async def beside_a_controller(name: str, silent: Any) -> None:
         settings = settings_of([(name, host)])
         effects = effects_over_ssh(host.client_key.read_text(), lambda: host.endpoint.bmc.password)
-        async with Cluster(kube_api.kubeconfig) as cluster:
-            await define(cluster)
-            async with running(cluster, settings, namespace, effects) as lab:
-                await story(lab, silent)
+        async with (
+            Cluster(kube_api.kubeconfig) as cluster,
+            running(cluster, settings, namespace, effects) as lab,
+        ):
+            await story(lab, silent)
 
     async def story(lab: LeaseLab, silent: Any) -> None:
         await lab.until(phase_is("Quarantined", 1, 2))

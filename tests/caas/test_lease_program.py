@@ -1,6 +1,5 @@
 """`python -m caas.controllers` as it runs in the cluster: elected, watched by probes, ended by a signal."""
 
-import asyncio
 import contextlib
 import os
 import secrets
@@ -15,13 +14,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from caas.cluster import Cluster
 from caas.settings import Settings
-from gpuclusters.tenancy.objects import NAMESPACE
-from tests.caas.leasekit import PATIENCE_SECONDS, define, settings_of
+from gpuclusters.lease import model as lease_model
+from gpuclusters.tenancy import model as tenancy_model
+from tests.caas.leasekit import PATIENCE_SECONDS, settings_of
 from tests.fixtures.control_plane import KubeCluster, start_cluster, stop_cluster
 from tests.fixtures.hosts import Hosts, SimulatedHost
-from tests.fixtures.tenancies import LEASES, Request
+from tests.fixtures.tenancies import LEASES, TENANCIES, Request
 from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
@@ -122,16 +121,14 @@ def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
     settings = settings_of([(host.name, host)])
     request = Request(own_cluster)
 
-    async def empty() -> None:
-        async with Cluster(kube_api.kubeconfig) as cluster:
-            await define(cluster)
-            await cluster.create(NAMESPACE, {"metadata": {"name": "gpu-clusters-controllers"}})
-
     def phases() -> list[str | None]:
         leases = (request.get(LEASES) or {}).get("items", [])
         return [body.get("status", {}).get("phase") for body in leases]
 
-    asyncio.run(empty())
+    for definition in (lease_model.crd(), tenancy_model.crd()):
+        request.define(definition)
+    eventually(lambda: request("GET", LEASES)[0] == request("GET", TENANCIES)[0] == 200)
+    request.apply("/api/v1/namespaces/gpu-clusters-controllers", "v1", "Namespace")
     prepare(tmp_path, settings, host)
     first = Program(tmp_path, kube_api)
     second: Program | None = None

@@ -1,19 +1,16 @@
 """What the API server itself refuses about GPULeases, whoever writes."""
 
 import secrets
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from caas.cluster import Cluster, ClusterError
-from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, Phase, lease_object
-from tests.caas.leasekit import define
-from tests.caas.leasesteps import HOLDER
-from tests.caas.loops import in_loop
-from tests.fixtures.control_plane import KubeCluster
+from gpuclusters.lease.model import GPULeaseSpec, Phase, lease_object
+from tests.caas.leasesteps import HOLDER, new_lease
+from tests.fixtures.accounts import MERGE
 from tests.fixtures.tables import beside
+from tests.fixtures.tenancies import LEASES, Request
 
 pytestmark = pytest.mark.lab
 
@@ -21,26 +18,40 @@ NOW = "2026-01-01T00:00:00Z"
 PROOFS = [{"type": t, "status": "True", "reason": "Shown"} for t in ("ResetDone", "MemoryCleared")]
 HELD = HOLDER | {"admitted": True, "allocated": True}
 
-Body = dict[str, Any]
 
-
-@asynccontextmanager
-async def lease(cluster: Cluster) -> AsyncIterator[Body]:
+class Lease:
     """A new lease, in its first phase."""
-    await define(cluster)
-    spec = GPULeaseSpec(node=f"n-{secrets.token_hex(4)}", module=1, pci="0000:0f:00.0", device="1")
-    body = await cluster.create(GPU_LEASE, lease_object(spec))
-    try:
-        yield await to(cluster, body, "Resetting", cycle=1)
-    finally:
-        await cluster.delete(GPU_LEASE, body["metadata"]["name"])
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.path = f"{LEASES}/{new_lease(request, f'n-{secrets.token_hex(4)}')}"
+        self.through([("Resetting", {"cycle": 1})])
+
+    def body(self) -> dict[str, Any]:
+        found = self.request.get(self.path)
+        assert found
+        return found
+
+    def to(self, phase: str, **changes: Any) -> tuple[int, str]:
+        """Store another phase; what is None goes away."""
+        body = self.body()
+        status = {**body.get("status", {}), "phase": phase, "since": NOW, **changes}
+        kept = {key: value for key, value in status.items() if value is not None}
+        code, answer = self.request("PUT", f"{self.path}/status", {**body, "status": kept})
+        return code, answer.get("message", "")
+
+    def through(self, steps: Iterable["Step"]) -> None:
+        """The cycle, as the machine goes."""
+        for phase, changes in steps:
+            code, said = self.to(phase, **changes)
+            assert code == 200, said
 
 
-async def to(cluster: Cluster, body: Body, phase: str, **changes: Any) -> Body:
-    """Store another phase; what is None goes away."""
-    status = {**body.get("status", {}), "phase": phase, "since": NOW, **changes}
-    kept = {key: value for key, value in status.items() if value is not None}
-    return await cluster.replace_status(GPU_LEASE, {**body, "status": kept})
+@pytest.fixture
+def lease(lease_api: Request) -> Iterator[Lease]:
+    made = Lease(lease_api)
+    yield made
+    lease_api("DELETE", made.path)
 
 
 Step = tuple[str, dict[str, Any]]
@@ -76,51 +87,37 @@ WAYS: dict[str, list[Step]] = {
 REFUSED = beside(__file__, "lease_refusals.yaml")
 
 
-async def through(cluster: Cluster, body: Body, steps: Iterable[Step]) -> Body:
-    """The cycle, as the machine goes."""
-    for phase, changes in steps:
-        body = await to(cluster, body, phase, **changes)
-    return body
-
-
 @pytest.mark.parametrize("case", REFUSED)
-@in_loop
-async def test_the_server_refuses_what_the_machine_would_never_write(
-    kube_api: KubeCluster, case: str
-) -> None:
+def test_the_server_refuses_what_the_machine_would_never_write(lease: Lease, case: str) -> None:
     row = REFUSED[case]
     written = dict(row["write"])
     if written.get("holder") is not None:
         written["holder"] = HOLDER | written["holder"]
     if "conditions" in written:
         written["conditions"] = PROOFS
-    async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
-        body = await through(cluster, body, WAYS[row["after"]])
-        with pytest.raises(ClusterError, match=row["said"]):
-            await to(cluster, body, **written)
+    lease.through(WAYS[row["after"]])
+    code, said = lease.to(**written)
+    assert code == 422
+    assert row["said"] in said
 
 
-@in_loop
-async def test_a_gpu_that_the_kubelet_has_let_go_is_reset(kube_api: KubeCluster) -> None:
+def test_a_gpu_that_the_kubelet_has_let_go_is_reset(lease: Lease) -> None:
     again: list[Step] = [
         ("Releasing", {"holder": LET_GO}),
         ("Resetting", {"cycle": 2, "holder": None}),
     ]
-    async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
-        body = await through(cluster, body, [*RELEASING, *again])
-        assert body["status"]["phase"] == Phase.RESETTING
+    lease.through([*RELEASING, *again])
+    assert lease.body()["status"]["phase"] == Phase.RESETTING
 
 
-@in_loop
-async def test_which_gpu_a_lease_is_of_cannot_be_changed_or_misnamed(kube_api: KubeCluster) -> None:
-    async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
-        name = body["metadata"]["name"]
-        with pytest.raises(ClusterError, match="cannot be changed"):
-            await cluster.patch(GPU_LEASE, name, "", {"spec": {"pci": "0000:10:00.0"}})
-        other = {**body, "metadata": {"name": f"{body['spec']['node']}-gpu2"}}
-        with pytest.raises(ClusterError, match="is named"):
-            await cluster.create(GPU_LEASE, other)
-        other.pop("status", None)
-        stolen = {**other, "metadata": {"name": f"x-{name}"}}
-        with pytest.raises(ClusterError, match="is named"):
-            await cluster.create(GPU_LEASE, stolen)
+def test_which_gpu_a_lease_is_of_cannot_be_changed_or_misnamed(lease: Lease) -> None:
+    other = {"spec": {"pci": "0000:10:00.0"}}
+    code, answer = lease.request("PATCH", lease.path, other, kind=MERGE)
+    assert code == 422
+    assert "cannot be changed" in answer["message"]
+    body = lease_object(GPULeaseSpec.model_validate(lease.body()["spec"]))
+    name = body["metadata"]["name"]
+    for wrong in (name.replace("-gpu1", "-gpu2"), f"x-{name}"):
+        code, answer = lease.request("POST", LEASES, {**body, "metadata": {"name": wrong}})
+        assert code == 422
+        assert "is named" in answer["message"]

@@ -7,18 +7,15 @@ import pytest
 
 from caas.controllers import controller, tenancy, tenancy_children
 from gpuclusters.tenancy.isolation import POLICY, TENANT_LABEL
-from tests.caas.leasesteps import EVIDENCE, HOLDER, drive, new_lease, shown
 from tests.caas.pods import contained
 from tests.fixtures.accounts import MERGE, ProgramAccounts
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import (
     GPU,
-    LEASES,
     ON_DEMAND,
     PREFIX,
     TENANCIES,
     Operator,
-    Request,
     Tenants,
     running,
 )
@@ -303,39 +300,6 @@ def test_more_tenancies_than_are_begun_at_once_all_become_ready(
     with running(kube_api, tenants.prefix):
         for name in names:
             tenants.ready(name)
-
-
-def test_a_deletion_waits_until_the_tenants_gpus_are_scrubbed(
-    lease_api: Request, tenants: Tenants, operator: Operator
-) -> None:
-    name = tenants.make()
-    tenants.ready(name)
-    gpu = new_lease(lease_api, name)
-
-    def goes(*phases: str, **more: Any) -> None:
-        drive(lease_api.get, lease_api, gpu, *phases, **more)
-
-    scrubbed = {"conditions": shown(*EVIDENCE[1:])}
-    try:
-        goes("Resetting", "Scrubbing", "Verifying")
-        goes("Free", **scrubbed)
-        goes("Reserved", "Activating", "Leased", holder={**HOLDER, "tenant": name})
-        tenants.delete(name)
-        tenants.says(name, "Ready", f"GPUs are not yet scrubbed: {gpu} (Leased)")
-        goes("Releasing")
-        tenants.says(name, "Ready", f"{gpu} (Releasing)")
-        goes("Resetting", cycle=2, conditions=[], lastTenant=name)
-        tenants.says(name, "Ready", f"{gpu} (Resetting)")
-        goes("Scrubbing")
-        found = tenants.says(name, "Ready", f"{gpu} (Scrubbing)")
-        assert found["reason"] == "LeasesNotScrubbed"
-        home = there(tenants, core(name))
-        assert "deletionTimestamp" not in home["metadata"]
-        goes("Verifying")
-        goes("Free", **scrubbed)
-        eventually(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
-    finally:
-        lease_api("DELETE", f"{LEASES}/{gpu}")
 
 
 @pytest.mark.parametrize(
