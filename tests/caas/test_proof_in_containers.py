@@ -76,29 +76,13 @@ class Quick(Clock):
         super().sleep(min(seconds, 0.01))
 
 
-@dataclass
-class Result:
-    proof: ProofResult | None = None
-    refused: str = ""
-
-    @property
-    def said(self) -> dict[str, list[str]]:
-        """What did not pass, by subject."""
-        found: dict[str, list[str]] = {}
-        for check in self.proof.checks if self.proof else ():
-            if check.outcome is not Outcome.PASSED:
-                found.setdefault(check.subject, []).append(
-                    f"{check.outcome}: {check.what}: {check.said}"
-                )
-        return found
-
-
 def prove(
     cluster: Machines, *, tenant: str = "acme", token: str | None = None, **wanted: Any
-) -> Result:
-    found, issuer = Result(), FakeIssuer()
+) -> ProofResult:
+    """The proof by a tenant's containers; nothing of it is left, whether it is refused or not."""
+    issuer = FakeIssuer()
 
-    async def act() -> None:
+    async def act() -> ProofResult:
         async with listening(cluster, issuer, max_body_bytes=65_536) as (_, port):
             run = ContainerRun(
                 customer=Customer(
@@ -114,27 +98,34 @@ def prove(
                 reporter=Reporter(),
             )
             try:
-                found.proof = await asyncio.to_thread(run.run)
-            except Refused as error:
-                found.refused = str(error)
+                return await asyncio.to_thread(run.run)
+            finally:
+                assert cluster.pods == [], "something is left"
 
-    asyncio.run(act())
-    assert cluster.pods == [], "something is left"
+    return asyncio.run(act())
+
+
+def failed(proof: ProofResult) -> dict[str, list[str]]:
+    """What did not pass, by subject."""
+    found: dict[str, list[str]] = {}
+    for check in proof.checks:
+        if check.outcome is not Outcome.PASSED:
+            said = f"{check.outcome}: {check.what}: {check.said}"
+            found.setdefault(check.subject, []).append(said)
     return found
 
 
 def test_a_container_of_each_size_runs_and_every_gpu_is_what_was_bought() -> None:
     cluster = Machines()
-    found = prove(cluster)
-    assert found.proof is not None
-    assert found.said == {}
-    assert found.proof.remarks == ()
-    multiplied = [c for c in found.proof.checks if c.what == "multiplies matrices"]
+    proof = prove(cluster)
+    assert failed(proof) == {}
+    assert proof.remarks == ()
+    multiplied = [c for c in proof.checks if c.what == "multiplies matrices"]
     assert len(multiplied) == 8 + 4 + 2 + 1
     assert {c.subject.split()[0] for c in multiplied} == {"size-1", "size-2", "size-4", "size-8"}
     assert "81079 MiB, 132 SMs, 18 NVLinks up, 61 °C while it works" in multiplied[0].said
     assert multiplied[0].figures["floor_tflops"] == pytest.approx(989 * 0.7)
-    starts = [c.figures["start_seconds"] for c in found.proof.checks if c.what == "starts"]
+    starts = [c.figures["start_seconds"] for c in proof.checks if c.what == "starts"]
     assert len(starts) == 4
     assert all(60 < seconds <= 300 for seconds in starts)
 
@@ -148,25 +139,24 @@ def test_a_container_of_each_size_runs_and_every_gpu_is_what_was_bought() -> Non
     ],
 )
 def test_a_gpu_that_is_not_what_was_bought_does_not_pass(device: dict[str, Any], said: str) -> None:
-    found = prove(Machines(device=H100 | device))
-    assert set(found.said) == {f"size-{size} GPU-{n}" for size in (1, 2, 4, 8) for n in range(size)}
-    assert all(said in one for lines in found.said.values() for one in lines)
+    found = failed(prove(Machines(device=H100 | device)))
+    assert set(found) == {f"size-{size} GPU-{n}" for size in (1, 2, 4, 8) for n in range(size)}
+    assert all(said in one for lines in found.values() for one in lines)
 
 
 def test_nvlinks_must_be_up_where_there_are_several_gpus() -> None:
-    found = prove(Machines(device=H100 | {"nvlinks": 12}))
-    assert all("has 18 NVLinks" in one for lines in found.said.values() for one in lines)
-    assert "size-1 GPU-0" not in found.said
-    assert "size-2 GPU-1" in found.said
+    found = failed(prove(Machines(device=H100 | {"nvlinks": 12})))
+    assert all("has 18 NVLinks" in one for lines in found.values() for one in lines)
+    assert "size-1 GPU-0" not in found
+    assert "size-2 GPU-1" in found
 
 
 def test_sizes_that_the_tenancy_does_not_allow_are_named() -> None:
     cluster = Machines()
     cluster.put("tenancies", tenancy("acme", gpus=4, sizes=[1, 2, 4]))
-    found = prove(cluster)
-    assert found.proof is not None
-    assert found.said == {}
-    assert found.proof.remarks == (
+    proof = prove(cluster)
+    assert failed(proof) == {}
+    assert proof.remarks == (
         "A container of 8 GPUs is not possible: the tenancy of acme allows 1, 2, 4.",
     )
 
@@ -175,7 +165,7 @@ def test_gpus_that_others_have_are_not_waited_for() -> None:
     cluster = Machines()
     for host in ("hgx-01", "hgx-02"):
         cluster.put("gpuleases", lease(host, 1, "Leased", "somebody"))
-    assert prove(cluster).said == {
+    assert failed(prove(cluster)) == {
         "size-8": ["not-tried: gets its GPUs: no partition of 8 GPUs is free"]
     }
 
@@ -183,21 +173,21 @@ def test_gpus_that_others_have_are_not_waited_for() -> None:
 def test_a_quota_that_is_used_is_told_with_what_is_in_use() -> None:
     cluster = Machines()
     cluster.put("tenancies", tenancy("acme", gpus=1, sizes=[1, 2]))
-    (line,) = prove(cluster).said["size-2"]
+    (line,) = failed(prove(cluster))["size-2"]
     assert "2 asked for, 0 of 1 used" in line
 
 
 def test_a_container_that_fails_is_told_with_its_last_words_and_is_removed() -> None:
     words = b"Traceback\nModuleNotFoundError: No module named 'torch'\n"
-    found = prove(Machines(ends=("Failed", 1), last_words=words))
-    assert set(found.said) == {"size-1", "size-2", "size-4", "size-8"}
-    assert "exit code 1; its log ends: Traceback | ModuleNotFoundError" in found.said["size-1"][0]
+    found = failed(prove(Machines(ends=("Failed", 1), last_words=words)))
+    assert set(found) == {"size-1", "size-2", "size-4", "size-8"}
+    assert "exit code 1; its log ends: Traceback | ModuleNotFoundError" in found["size-1"][0]
 
 
 def test_a_container_that_never_ends_is_removed_when_its_time_is_over() -> None:
     cluster = Machines(instead=lambda _pod: {})
     cluster.put("tenancies", tenancy("acme", gpus=1, sizes=[1]))
-    (line,) = prove(cluster, **{"timeout-seconds": 3}).said["size-1"]
+    (line,) = failed(prove(cluster, **{"timeout-seconds": 3}))["size-1"]
     assert line.startswith("failed: ends by itself: size-1: queued")
 
 
@@ -229,9 +219,9 @@ def test_who_is_not_served_is_refused_with_what_the_api_says(
 ) -> None:
     cluster = Machines()
     cluster.put("tenancies", tenancy("acme", gpus=8, **changes))
-    refused = prove(cluster, **options).refused
-    assert said in refused
-    assert "proof.not-served" in refused
+    with pytest.raises(Refused, match=r"proof\.not-served") as refused:
+        prove(cluster, **options)
+    assert said in str(refused.value)
     assert cluster.made == []
 
 
@@ -243,5 +233,6 @@ def test_an_image_that_does_not_come_ends_the_proof_with_the_first_container() -
         return {"spec": spec, "status": {"phase": "Pending", "containerStatuses": containers}}
 
     cluster = Machines(instead=unpulled)
-    assert "its image cannot be pulled" in prove(cluster).refused
+    with pytest.raises(Refused, match="its image cannot be pulled"):
+        prove(cluster)
     assert len(cluster.made) == 1

@@ -17,15 +17,6 @@ from tests.fixtures.tenancies import Operator, Request, Tenants
 pytestmark = pytest.mark.lab
 
 
-@pytest.fixture
-def pair(lease_api: Request, tenants: Tenants, operator: Operator) -> tuple[str, str]:
-    """Two tenants whose isolation is enforced, with 4 GPUs each, in sizes 1 and 2."""
-    one, two = tenants.make(), tenants.make()
-    tenants.ready(one)
-    tenants.ready(two)
-    return one, two
-
-
 def play(
     cluster: KubeCluster, act: Callable[..., Awaitable[None]], copies: int = 1, **api: Any
 ) -> None:
@@ -56,8 +47,13 @@ def pods(request: Request, tenant: str) -> list[dict[str, Any]]:
 
 
 def test_the_quota_is_the_clusters_and_is_kept_to_the_last_gpu(
-    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
+    kube_api: KubeCluster, lease_api: Request, tenants: Tenants, operator: Operator
 ) -> None:
+    # With 4 GPUs each, in sizes 1 and 2.
+    pair = tenants.make(), tenants.make()
+    for tenant in pair:
+        tenants.ready(tenant)
+
     async def act(api: Api, other: Api) -> None:
         asked = [(api, other)[n % 2].post(pair[0]) for n in range(24)]
         answers = await asyncio.gather(*asked)
