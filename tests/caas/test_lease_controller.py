@@ -30,8 +30,8 @@ from tests.caas.leasekit import (
     running,
     settings_of,
 )
-from tests.caas.lognode import log_node
 from tests.caas.loops import QuickLoop
+from tests.caas.readynode import ready_node
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.tenancies import Request
@@ -139,8 +139,8 @@ def test_a_machine_serves_with_its_sound_gpus_and_finds_out_what_tenants_do(
         await lab.until(phase_is("Free", other))
         assert tenant.use(host.folder, host.name, [other], "next") == []
 
-    with log_node(kube_api, lease_api) as node:
-        asyncio.run(beside_a_controller(node.name, node.silent))
+    with ready_node(lease_api) as (node, silent):
+        asyncio.run(beside_a_controller(node, silent))
 
 
 @pytest.fixture
