@@ -11,7 +11,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,16 +51,15 @@ A100 = GpuState("NVIDIA A100-SXM4-80GB", 8, 8, "580.178.04", "580.178.04", {}, n
 
 @dataclass
 class Machines:
-    """Machines by name."""
+    """Machines by name, whose GPUs stay whole."""
 
     states: dict[str, GpuState]
 
     def gpus(self) -> Mapping[str, GpuState]:
         return dict(self.states)
 
-    def divide(self, node: str, layout: Mapping[int, Sequence[str]]) -> None:
-        mig = {index: tuple(slices) for index, slices in layout.items()}
-        self.states[node] = replace(self.states[node], mig=mig)
+    def divide(self, node: str, layout: object) -> None:
+        assert not layout, node
 
     async def restart_rke2(self, node: str) -> None:
         """Its containerd takes a hangup call."""
@@ -77,14 +76,6 @@ class World:
     objects: KubernetesObjects
 
     @property
-    def cluster(self) -> KubeCluster:
-        return self.kubelet.cluster
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        return self.kubelet.names
-
-    @property
     def namespace(self) -> str:
         return f"gpu-operator-{self.token}"
 
@@ -99,22 +90,23 @@ class World:
         file = self.folder / "values.yaml"
         file.write_text(yaml.safe_dump(base | values))
         where = (f"--namespace={self.namespace}", "--skip-crds", "-f", file, "--wait")
-        self.cluster.run("helm", "upgrade", "--install", RELEASE, chart, *where)
+        self.kubelet.cluster.run("helm", "upgrade", "--install", RELEASE, chart, *where)
 
     def ready(self, seconds: float = 3000) -> None:
         """Our gate, for eight GPUs on both nodes."""
         inputs = ReadinessInputs(
             cluster="c",
-            kubeconfig=self.cluster.kubeconfig.read_text(),
+            kubeconfig=self.kubelet.cluster.kubeconfig.read_text(),
             namespace=self.namespace,
-            expected={node: {"nvidia.com/gpu": 8} for node in self.nodes},
+            expected={node: {"nvidia.com/gpu": 8} for node in self.kubelet.names},
             timeout_seconds=seconds,
         )
         readiness.wait(inputs, self.objects, Quick(), Reporter())
 
     def refused(self, *words: str) -> str:
-        """What our gate says of eight GPUs on each node, once it says all of this."""
+        """What our gate says of eight GPUs on each node, once it says all of this; so does the policy."""
         text = ""
+        eventually(lambda: self.policy()["status"]["state"] == "notReady", "it is not ready")
 
         def says() -> bool:
             nonlocal text
@@ -128,10 +120,6 @@ class World:
 
     def policy(self) -> dict[str, Any]:
         return self.objects.get(CLUSTER_POLICY, "cluster-policy") or {}
-
-    def is_not_ready(self) -> None:
-        """In the end, as its policy says."""
-        eventually(lambda: self.policy()["status"]["state"] == "notReady", "it is not ready")
 
     def pods(self, app: str) -> list[dict[str, Any]]:
         """Of an operand."""
@@ -184,7 +172,7 @@ def operating(world: World) -> Iterator[None]:
 
     async def play() -> None:
         kubelets = KubeletFolder(world.kubelet.folder)
-        async with Kube(Layout.of(world.cluster.folder), "admin") as kube:
+        async with Kube(Layout.of(world.kubelet.cluster.folder), "admin") as kube:
             await Operator(kube, world.machines, world.folder, kubelets, STEP_SECONDS).run(stop)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(play()), daemon=True)
@@ -199,7 +187,7 @@ def operating(world: World) -> Iterator[None]:
 def test_time_slicing_hands_out_each_gpu_several_times_on_the_labelled_node_alone(
     world: World,
 ) -> None:
-    first, second = world.nodes
+    first, second = world.kubelet.names
     rules = {"renameByDefault": True, "resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}
     text = yaml.safe_dump({"version": "v1", "sharing": {"timeSlicing": rules}})
     config = {"create": True, "name": "sliced-1", "data": {"sliced": text}}
@@ -219,14 +207,13 @@ def test_time_slicing_hands_out_each_gpu_several_times_on_the_labelled_node_alon
 
 
 def test_a_node_that_fails_is_named_with_what_is_wrong_with_it_and_recovers(world: World) -> None:
-    first, second = world.nodes
-    with world.cluster.api() as api:
+    first, second = world.kubelet.names
+    with world.kubelet.cluster.api() as api:
         faults.inject(world.folder, faults.NodeFails(node=first))
         for pod in world.pods("nvidia-device-plugin-daemonset"):
             if pod["spec"]["nodeName"] == first:
                 name = pod["metadata"]["name"]
                 api.delete(f"/api/v1/namespaces/{world.namespace}/pods/{name}")
-    world.is_not_ready()
     text = world.refused(
         *("OperandNotReady", "states not ready: [", "too many open files"),
         *(f"node {first}: 0 of 8 nvidia.com/gpu allocatable", "fs.inotify.max_user_instances"),
@@ -240,7 +227,6 @@ def test_a_toolkit_that_is_not_told_where_rke2s_containerd_listens_is_explained(
     world: World,
 ) -> None:
     world.install(toolkit={"env": []})
-    world.is_not_ready()
     world.refused(
         "error signaling containerd", "CONTAINERD_SOCKET=/run/k3s/containerd/containerd.sock"
     )
@@ -249,7 +235,7 @@ def test_a_toolkit_that_is_not_told_where_rke2s_containerd_listens_is_explained(
 
 
 def test_the_operators_driver_is_updated_on_both_nodes(world: World, tmp_path: Path) -> None:
-    for node in world.nodes:
+    for node in world.kubelet.names:
         bare = replace(world.machines.states[node], driver_version=None, usable=0)
         world.machines.states[node] = bare
     older = tmp_path / "gpu-operator"

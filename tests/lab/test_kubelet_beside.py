@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from tests.lab.test_kubelet_pods import post
 pytestmark = pytest.mark.lab
 
 _RESOURCE = "nvidia.com/pgpu"
-_PARTITION = 6
 _BEGIN = {"startedAt": "2026-11-22T10:00:00Z"}
 _STARTED = {"running": _BEGIN}
 _ENDED = {"terminated": {"exitCode": 0, **_BEGIN, "finishedAt": "2026-11-22T10:01:00Z"}}
@@ -82,70 +81,60 @@ class Beside:
     """What is beside it."""
     hosts: Path
     kubelet: RealKubelet
-    namespace: str = "default"
-
-    @property
-    def cluster(self) -> KubeCluster:
-        return self.played.cluster
-
-    @property
-    def name(self) -> str:
-        return self.played.name
+    namespace: str
 
     def register(self) -> None:
         """As a kubelet registers its node, Ready."""
-        metadata = {"name": self.name, "labels": {"kubernetes.io/hostname": self.name}}
-        with self.cluster.api() as client:
+        name = self.played.name
+        metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+        with self.played.cluster.api() as client:
             post(client, "/api/v1/nodes", {"metadata": metadata})
         ready = {"type": "Ready", "status": "True", "reason": "test"}
-        self._write(f"/api/v1/nodes/{self.name}", {"conditions": [ready]})
+        self._write(f"/api/v1/nodes/{name}", {"conditions": [ready]})
 
     def _write(self, path: str, status: dict[str, Any]) -> None:
         """Put this status in place of whatever is there; somebody else may write meanwhile."""
 
         def written() -> bool:
-            with self.cluster.api() as client:
+            with self.played.cluster.api() as client:
                 body = {**client.get(path), "status": status}
                 return bool(client.request("PUT", f"{path}/status", body)[0] == 200)
 
         eventually(written)
 
-    def pod(self, name: str) -> None:
-        """A tenant's pod, bound to the node."""
-        container = {"name": "main", "image": "any:1", "resources": {"limits": {_RESOURCE: "2"}}}
-        body = {
-            "metadata": {"name": name, "annotations": {LEASE_ANNOTATION: f"{self.name}/{_PARTITION}"}},
-            "spec": {"nodeName": self.name, "containers": [container]},
-        }  # fmt: skip
-        with self.cluster.api() as client:
-            post(client, self._pods, body)
-
-    def status(self, name: str, phase: str, state: dict[str, Any]) -> None:
-        """What the kubelet says of a pod whose containers are all in this state."""
-        path = f"{self._pods}/{name}"
-        with self.cluster.api() as client:
-            containers = client.get(path)["spec"]["containers"]
-        common = {"imageID": "", "ready": False, "restartCount": 0, "state": state}
-        told = [{"name": c["name"], "image": c["image"], **common} for c in containers]
-        self._write(path, {"phase": phase, "containerStatuses": told})
-
-    def delete(self, name: str, grace: int = 30) -> None:
-        with self.cluster.api() as client:
-            client.delete(f"{self._pods}/{name}?gracePeriodSeconds={grace}")
-
     @property
     def _pods(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
+    def pod(self) -> None:
+        """A tenant's pod, bound to the node."""
+        container = {"name": "main", "image": "any:1", "resources": {"limits": {_RESOURCE: "2"}}}
+        notes = {LEASE_ANNOTATION: f"{self.played.name}/6"}
+        body = {
+            "metadata": {"name": "p", "annotations": notes},
+            "spec": {"nodeName": self.played.name, "containers": [container]},
+        }
+        with self.played.cluster.api() as client:
+            post(client, self._pods, body)
+
+    def status(self, state: dict[str, Any]) -> None:
+        """What the kubelet says of the pod's container."""
+        common = {"imageID": "", "ready": False, "restartCount": 0, "state": state}
+        told = [{"name": "main", "image": "any:1", **common}]
+        self._write(f"{self._pods}/p", {"phase": "Running", "containerStatuses": told})
+
+    def delete(self, grace: int = 30) -> None:
+        with self.played.cluster.api() as client:
+            client.delete(f"{self._pods}/p?gracePeriodSeconds={grace}")
+
     def users(self) -> list[str]:
         """Who uses partitions of the host."""
-        users = read_json(HostsFolder(self.hosts).host(self.name).virtual_machines) or {}
-        return [user["holder"] for user in users.values()]
+        host = HostsFolder(self.hosts).host(self.played.name)
+        return [user["holder"] for user in (read_json(host.virtual_machines) or {}).values()]
 
 
-@pytest.fixture(scope="module")
-def node(kube_api: KubeCluster) -> Iterator[Beside]:
-    """One node for all tests: none of them leaves anything on it."""
+@pytest.fixture
+def beside(kube_api: KubeCluster, namespace: str) -> Iterator[Beside]:
     name = f"real-{secrets.token_hex(4)}"
     # A short path: gRPC's own server listens on a socket below it.
     folder = Path(tempfile.mkdtemp(prefix="gcb-"))
@@ -155,19 +144,15 @@ def node(kube_api: KubeCluster) -> Iterator[Beside]:
     kubelet.start()
 
     def register(played: KubeletStandIn) -> None:
-        Beside(played, hosts, kubelet).register()
+        Beside(played, hosts, kubelet, namespace).register()
 
     with playing(kube_api) as make:
         how = {"beside": (name,), "real": real, "hosts": hosts}
-        yield Beside(make(name, unique_already=True, before=register, **how), hosts, kubelet)
+        played = make(name, unique_already=True, before=register, **how)
+        yield Beside(played, hosts, kubelet, namespace)
     kubelet.stop()
     lab.hosts.stop(hosts)
     shutil.rmtree(folder)
-
-
-@pytest.fixture
-def beside(node: Beside, namespace: str) -> Beside:
-    return replace(node, namespace=namespace)
 
 
 def test_a_pod_with_gpus_is_a_virtual_machine_as_long_as_its_container_runs(
@@ -175,29 +160,31 @@ def test_a_pod_with_gpus_is_a_virtual_machine_as_long_as_its_container_runs(
 ) -> None:
     holder = f"{beside.namespace}/p"
     assert beside.played.playing() == [], "a real node is not played"
-    beside.pod("p")
+    beside.pod()
     beside.kubelet.pods[beside.namespace, "p"] = ("3", "4")
-    beside.status("p", "Running", _STARTED)
+    beside.status(_STARTED)
     eventually(lambda: beside.users() == [holder])
-    eventually(lambda: tenant.state(beside.hosts, beside.name, 4).data_of == beside.namespace)
-    assert tenant.state(beside.hosts, beside.name, 5).data_of is None
+    eventually(
+        lambda: tenant.state(beside.hosts, beside.played.name, 4).data_of == beside.namespace
+    )
+    assert tenant.state(beside.hosts, beside.played.name, 5).data_of is None
     # Told to end is not ended.
-    beside.delete("p")
-    beside.status("p", "Running", _STARTED)
+    beside.delete()
+    beside.status(_STARTED)
     assert beside.users() == [holder]
-    beside.status("p", "Running", _ENDED)
+    beside.status(_ENDED)
     eventually(lambda: beside.users() == [])
-    beside.delete("p", grace=0)
+    beside.delete(grace=0)
 
     # The kubelet is just being restarted when the container starts.
-    beside.pod("p")
+    beside.pod()
     beside.kubelet.stop()
-    beside.status("p", "Running", _STARTED)
+    beside.status(_STARTED)
     beside.kubelet.start()
     eventually(lambda: beside.users() == [holder])
     # A pod that is deleted behind its kubelet's back leaves its VM.
     beside.kubelet.stop()
-    beside.delete("p", grace=0)
+    beside.delete(grace=0)
     eventually(lambda: f"{holder}: " in beside.played.log().rpartition("has GPUs")[2])
     assert beside.users() == [holder]
     beside.kubelet.pods.clear()
