@@ -23,7 +23,7 @@ NAMES = "abcdefg"
 
 EXAMPLES = os.environ.get("GPU_CLUSTERS_EXAMPLES", "")
 RUNS = settings(
-    max_examples=int(EXAMPLES or 60),
+    max_examples=int(EXAMPLES or 40),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     derandomize=not EXAMPLES,
