@@ -69,6 +69,10 @@ class ProviderProcess:
         """A resource of this kind that is not made yet."""
         return Resource(self, kind, wanted)
 
+    def on(self, kind: str, host: Any, **changes: Any) -> "Resource":
+        """One of this type on a host."""
+        return self.of(kind, inputs_of(kind, host, **changes))
+
     def check(self, kind: Kind, news: Properties) -> dict[str, str]:
         """Failures by property; "" as the property of rules about several."""
         answer = self._call("Check", kind, news=news)

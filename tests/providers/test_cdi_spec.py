@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.fixtures.hosts import SimulatedHost
-from tests.providers.provider_process import INPUTS, ProviderProcess, Resource, inputs_of
+from tests.providers.provider_process import INPUTS, ProviderProcess, Resource
 
 PATH = INPUTS["CdiSpec"]["path"]
 FOREIGN = {
@@ -30,7 +30,7 @@ def host(machine: SimulatedHost) -> SimulatedHost:
 
 @pytest.fixture
 def spec(host: SimulatedHost, provider: ProviderProcess) -> Resource:
-    return provider.of("CdiSpec", inputs_of("CdiSpec", host))
+    return provider.on("CdiSpec", host)
 
 
 def on_host(host: SimulatedHost) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import pytest
 
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
-from tests.providers.provider_process import INPUTS, ProviderProcess, Resource, inputs_of
+from tests.providers.provider_process import INPUTS, ProviderProcess, Resource
 
 SINGLES, PAIRS = list(range(7, 15)), [3, 4, 5, 6]
 GPUS = INPUTS["FabricPartitions"]["gpus"]
@@ -12,7 +12,7 @@ GPUS = INPUTS["FabricPartitions"]["gpus"]
 
 @pytest.fixture
 def board(host: SimulatedHost, provider: ProviderProcess) -> Resource:
-    return provider.of("FabricPartitions", inputs_of("FabricPartitions", host))
+    return provider.on("FabricPartitions", host)
 
 
 def test_a_layout_becomes_another_one_in_place_and_goes_away(

@@ -28,16 +28,10 @@ NAME, OURS = MACHINE["name"], {"gpu-clusters-owner": MACHINE["owner"]}
 STOCK = TABLES["refused"]["no stock"]["answer"]
 
 
-@pytest.fixture(scope="module")
-def double() -> Iterator[Cloud]:
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
     with compute_double() as made:
         yield made
-
-
-@pytest.fixture
-def cloud(double: Cloud) -> Cloud:
-    double.reset()
-    return double
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +82,8 @@ def test_what_google_refuses_is_said_with_the_way_out_and_without_the_host_key(
     assert "very-secret-host-key" not in text + machine.process.stderr.read_text()
     assert "Traceback" not in text
     assert not cloud.instances
-    cloud.reset()
+    cloud.denied = ""
+    cloud.refuses.clear()
     assert machine.create()["zone"] == A
 
 
@@ -189,8 +184,8 @@ def test_all_shortages_of_quota_at_once_before_the_first_machine(
 ) -> None:
     each = {"NVIDIA_V100_GPUS": 1, "GPUS_ALL_REGIONS": 1, "CPUS": 8, "NEW_GPUS": 1}
     inputs = {
-        **{"project": "p", "region": "us-central1", "owner": MACHINE["owner"]},
-        **{"google": machine.wanted["google"]},
+        **{key: machine.wanted[key] for key in ("project", "owner", "google")},
+        "region": "us-central1",
         "machines": {f"lab-gpu-{n}": each for n in (1, 2, 3)},
     }
     quota = machine.process.of("GcpQuota", inputs)

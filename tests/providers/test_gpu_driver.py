@@ -27,7 +27,7 @@ def test_a_bare_machine_gets_a_driver_keeps_it_and_gets_the_next_one(
     hosts: Hosts, start_provider: StartProvider
 ) -> None:
     (host,) = hosts(1, platform="plain-gpu-a100", condition="bare")
-    driver = start_provider(host).of("GpuDriver", inputs(host))
+    driver = start_provider(host).on("GpuDriver", host)
     made = driver.create()
     assert driver.id == f"{host.name}/driver"
     assert made["driver_version"] == OLD
@@ -55,7 +55,7 @@ def test_what_changed_on_a_machine_is_drift_and_is_put_back(
     hosts: Hosts, start_provider: StartProvider
 ) -> None:
     (host,) = hosts(1, platform="plain-gpu-a100")
-    driver = start_provider(host).of("GpuDriver", inputs(host))
+    driver = start_provider(host).on("GpuDriver", host)
     # Somebody's driver of the same version is taken over, without a restart.
     driver.create()
     assert restarts(host) == 0
@@ -84,8 +84,8 @@ def test_all_that_is_wrong_is_said_at_once_and_nothing_is_touched(
 ) -> None:
     (host,) = hosts(1, platform="plain-gpu-v100", condition="bare")
     host.forget()
-    wanted = inputs(host, version=NEW, reboot="refuse")
-    start_provider(host).of("GpuDriver", wanted).refused(
+    driver = start_provider(host).on("GpuDriver", host, version=NEW, reboot="refuse")
+    driver.refused(
         "create",
         "the PCI bus shows 4 GPUs and 8 are declared",
         "it has 0 NVSwitches and some are declared",
@@ -99,8 +99,8 @@ def test_all_that_is_wrong_is_said_at_once_and_nothing_is_touched(
 
 def test_gpus_in_use_are_left_alone(hosts: Hosts, start_provider: StartProvider) -> None:
     (host,) = hosts(1, platform="plain-gpu-v100")
-    wanted = inputs(host, gpus=4, nvswitch=False, modules="proprietary")
-    driver = start_provider(host).of("GpuDriver", wanted)
+    wanted = {"gpus": 4, "nvswitch": False, "modules": "proprietary"}
+    driver = start_provider(host).on("GpuDriver", host, **wanted)
     driver.create()
     host.inject(faults.GpuInUse(pid=4711, name="train.py"))
     busy = "in use by processes 4711 train.py; drain the node"

@@ -135,8 +135,7 @@ def test_steps_of_one_process_hand_on_one_lock_which_is_taken_again_after_a_rest
 @pytest.fixture
 def file(host: SimulatedHost, start_provider: StartProvider) -> Resource:
     """One on the machine, by a provider that may be killed."""
-    inputs = {"connection": host.connection, "path": FILE, "content": "one\n"}
-    return start_provider(host, own=True).of("HostFile", inputs)
+    return start_provider(host, own=True).on("HostFile", host, path=FILE, content="one\n")
 
 
 def test_a_step_waits_for_the_writer_of_another_run_and_a_killed_one_has_the_machine_no_more(

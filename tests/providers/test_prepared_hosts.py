@@ -75,7 +75,7 @@ def boot(bare: SimulatedHost, start_provider: StartProvider) -> Iterator[Resourc
 
 @pytest.fixture
 def binding(bare: SimulatedHost, start_provider: StartProvider) -> Resource:
-    return start_provider(bare).of("VfioBinding", vfio_inputs(bare))
+    return start_provider(bare).on("VfioBinding", bare)
 
 
 def test_nothing_is_written_while_others_contradict_or_own_a_file(
@@ -240,7 +240,7 @@ def test_a_gpu_in_use_on_another_driver_is_never_taken(
     hosts_pool: Any, start_provider: StartProvider
 ) -> None:
     host = bare_host(hosts_pool)
-    binding = start_provider(host).of("VfioBinding", vfio_inputs(host))
+    binding = start_provider(host).on("VfioBinding", host)
     host.run(
         "sudo -n tee /etc/default/grub.d/99.cfg", stdin='GRUB_CMDLINE_LINUX="intel_iommu=on"\n'
     )
@@ -296,7 +296,7 @@ def test_a_prepared_machine_is_as_our_own_preparation_leaves_it(
     gpus = [FUNCTIONS[0] | {"address": address} for address in board.gpus.values()]
     listed = gpus + [FUNCTIONS[1] | {"address": address} for address in board.switches]
     listed.append({"address": "0000:03:00.1", "pci_id": "11f8:4128"})
-    provider.create("VfioBinding", vfio_inputs(host, functions=listed))
+    provider.on("VfioBinding", host, functions=listed).create()
     said = json.dumps([dict(entry) for entry in host.journal()])
     assert "update-grub" not in said
     assert '"restart"' not in said

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,11 +13,10 @@ from lab.hosts.usernetes.rootless import Engine, rootless_engine
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.tables import beside
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import INPUTS, Resource, StepFailed, inputs_of
+from tests.providers.provider_process import INPUTS, Resource, StepFailed
 
 FAULTS = beside(__file__, "rootless_faults.yaml")
 DOCKER = INPUTS["RootlessHost"]["docker"]
-inputs = partial(inputs_of, "RootlessHost")
 
 
 def engine(host: SimulatedHost, account: str = USER) -> Engine:
@@ -30,7 +28,7 @@ def ready(hosts_pool: Any, shared_processes: StartProvider) -> tuple[SimulatedHo
     """A host that is prepared once for the tests of this file."""
     (host,) = hosts_pool.add(1, "plain-gpu-v100", condition="prepared")
     process = shared_processes({"GPU_CLUSTERS_SSH_KEY_FILE": str(host.client_key)})
-    kept = process.of("RootlessHost", inputs(host))
+    kept = process.on("RootlessHost", host)
     kept.create()
     return host, kept
 
@@ -51,7 +49,7 @@ def test_a_bare_machine_gets_driver_and_rootless_docker_and_loses_them_again(
 ) -> None:
     (host,) = hosts(1, platform="plain-gpu-v100", condition="bare")
     # An account that is not there is made; it is not the one that logs in.
-    docker = start_provider(host).of("RootlessHost", inputs(host, account="ubuntu"))
+    docker = start_provider(host).on("RootlessHost", host, account="ubuntu")
     docker.refused("create", "its driver serves no GPU", "driver.source: host")
     driver = {"version": "580.178.04", "modules": "proprietary", "gpus": 4}
     docker.process.create("GpuDriver", {"connection": host.connection, **driver})
@@ -141,7 +139,7 @@ def test_all_that_speaks_against_a_host_is_said_at_once_and_nothing_is_touched(
     hosts: Hosts, start_provider: StartProvider
 ) -> None:
     (host,) = hosts(1, platform="plain-gpu-v100", condition="prepared")
-    docker = start_provider(host).of("RootlessHost", inputs(host))
+    docker = start_provider(host).on("RootlessHost", host)
     host.inject(
         faults.RootfulContainers(names=("registry", "web")),
         faults.OpenKernelModule(),
@@ -197,7 +195,7 @@ def test_an_administrator_is_told_all_commands_and_they_are_enough(
     hosts: Hosts, start_provider: StartProvider
 ) -> None:
     (host,) = hosts(1, platform="plain-gpu-v100", condition="prepared")
-    docker = start_provider(host).of("RootlessHost", inputs(host, sudo=False))
+    docker = start_provider(host).on("RootlessHost", host, sudo=False)
     host.sudo(
         "echo 'deb https://download.docker.com/linux/ubuntu noble stable' > /etc/apt/sources.list.d/d.list; "
         "echo 'deb https://nvidia.github.io/libnvidia-container/stable/deb/amd64 /' > "

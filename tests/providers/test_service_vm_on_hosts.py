@@ -95,8 +95,7 @@ def test_partitions_are_restored_after_a_restart_and_the_vm_stays_while_they_are
 ) -> None:
     vm.create()
     there = {"partitions": [1, 2], "fabric_manager_host": "192.168.250.2"}
-    inputs = inputs_of("FabricPartitions", machine, **there)
-    cut = vm.process.of("FabricPartitions", inputs)
+    cut = vm.process.on("FabricPartitions", machine, **there)
     cut.create()
     vm.refused("delete", "cannot be removed while partitions are active: 1, 2")
     machine.set_partition_in_use(1, "vm-acme")
@@ -201,8 +200,7 @@ def test_a_bare_machine_serves_once_it_is_prepared_and_again_after_its_reboot(
         *({"address": a, "pci_id": "10de:22a3", "pci_class": "0680"} for a in SWITCHES),
         {"address": "0000:03:00.1", "pci_id": "11f8:4128", "pci_class": ""},
     ]
-    few = {"connection": host.connection, "functions": functions[:-1]}
-    binding = provider.of("VfioBinding", few)
+    binding = provider.on("VfioBinding", host, functions=functions[:-1])
     binding.create()
     vm.refused("create", "a function is not on vfio-pci", "; bind the function to vfio-pci")
     link = "/sys/devices/pci0000:03/0000:03:00.1/driver"
