@@ -27,7 +27,7 @@ from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.keys import quick_keys
 from tests.fixtures.waiting import eventually
 
-pytest.register_assert_rewrite("tests.e2e.story")
+pytest.register_assert_rewrite("tests.e2e.tenants")
 
 SOURCE = Path(__file__).resolve().parents[2]
 LINKED = (

@@ -1,28 +1,37 @@
-"""A cluster made by an `up` that is killed at every kind of its steps; it is changed, then drifts by hand.
+"""The dev stack, made by an `up` that is killed again and again; it is changed, then drifts by hand.
 
 That what acts may die anywhere is shown where it can be killed at each of its commands, writes and waits:
 tests/providers/test_killed_at_every_command.py, tests/engine/test_reference.py, tests/engine/test_saving.py
-and tests/caas/test_killed_at_every_await.py. Here one step of each kind is killed, among all the others.
+and tests/caas/test_killed_at_every_await.py. Here a run is ended in each way, among all its steps.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from gpuclusters.container_api.client import Answer
+from lab import issuer
 from lab.hosts import faults, injecting
 from tests.e2e.conftest import Checkout, checkout
 from tests.e2e.drifting import by_hand, check, drift, told
-from tests.e2e.killing import ENDS, Kill, up_through_kills
+from tests.e2e.killing import Kill, up_through_kills
+from tests.e2e.tenants import (
+    Tenants,
+    computed_in_containers,
+    every_output_says_once_what_stands_for_kata,
+)
+from tests.fixtures.waiting import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
 
 KILLS = (
-    Kill("CustomResourceDefinition", "engine"),
-    Kill("HostFile", "engine", event=ENDS),
     Kill("HostBoot", "everything", seconds=1),  # the machine is on its way down
     Kill("ServiceVm", "ctrl-c"),
     Kill("FabricPartitions", "engine", by_hand="kata-system/kata-deploy"),
@@ -36,6 +45,10 @@ PAIRS = [3, 4, 5, 6]
 # Changes nothing but files on the machines, so that what fails there is all that the test waits for.
 LONGER = {"source": "lab", "kubelet": {"runtime-request-timeout-seconds": 2040}}
 KUBELET = "/etc/kubernetes/kubelet.conf.d/50-gpu-clusters.conf"
+BINDING = (
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    "/gpu-clusters-tenant-pods"
+)
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 
 
@@ -48,7 +61,7 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         yield made
 
 
-def test_an_up_killed_at_every_kind_of_step_converges(dev: Checkout) -> None:
+def test_an_up_killed_in_every_way_converges(dev: Checkout) -> None:
     assert dev.plan("--refresh") == []
     urns = [resource["urn"] for resource in dev.state()]
     assert len(set(urns)) == len(urns)
@@ -58,6 +71,58 @@ def test_an_up_killed_at_every_kind_of_step_converges(dev: Checkout) -> None:
     for host in BOTH:
         # Written whole or not at all: no temporary file of a killed write is left.
         assert dev.on_host(host, "ls -A /etc/cdi").split() == ["nvidia.com-pgpu.json"]
+
+
+def test_machines_and_cluster_are_what_the_configuration_says(dev: Checkout) -> None:
+    tenancies = dev.kubectl("get", "tenancies")["items"]
+    assert {t["metadata"]["name"]: t["spec"]["gpus"] for t in tenancies} == {
+        "acme": 4,
+        "globex": 8,
+    }
+    for tenancy in tenancies:
+        conditions = {c["type"]: c["status"] for c in tenancy["status"]["conditions"]}
+        assert conditions["Ready"] == "True"
+    quota = dev.kubectl("get", "resourcequota", "tenant", "-n", "tenant-acme")
+    assert quota["status"]["hard"]["requests.nvidia.com/pgpu"] == "4"
+    policies = dev.kubectl("get", "ciliumnetworkpolicies", "-n", "tenant-acme")["items"]
+    assert {p["metadata"]["name"] for p in policies} == {"isolate"}
+    for host in BOTH:
+        spec = json.loads(dev.on_host(host, "sudo -n cat /etc/cdi/nvidia.com-pgpu.json"))
+        assert [device["name"] for device in spec["devices"]] == [str(n) for n in range(1, 9)]
+    key = (dev.lab / "ssh" / "id_ed25519").read_text().splitlines()[2]
+    dev.not_in_state(key, "client-key-data")
+
+
+def test_an_up_with_nothing_to_do_says_so_and_every_output_that_pods_of_kata_are_played(
+    dev: Checkout,
+) -> None:
+    every_output_says_once_what_stands_for_kata(Tenants.of(dev))
+
+
+def test_a_file_changed_and_a_door_opened_by_hand_are_told_and_put_back(
+    dev: Checkout, tmp_path: Path
+) -> None:
+    before = dev.on_host("hgx-02", f"sudo -n cat {KUBELET}")
+    dev.on_host("hgx-02", f"sudo -n sh -c 'echo runtimeRequestTimeout: 2m >> {KUBELET}'")
+    with dev.api() as api:
+        api.delete(BINDING)
+
+    def opened() -> str:
+        done = dev.run("verify", "--level", "isolation", "--evidence", str(tmp_path))
+        lines = done.stdout.splitlines()
+        assert done.returncode == (0 if lines[-1].endswith(": isolation holds") else 1), lines
+        # The API server drops a deleted policy a moment later; until then pods are refused.
+        door = "succeeded pods acme: a container without a VM (accepted)"
+        return lines[-1] if door in lines else ""
+
+    verdict = eventually(opened, "a pod that is let in")
+    assert re.fullmatch(r"[1-9]\d* of \d+ attempts succeeded.*: isolation does not hold", verdict)
+    shown = dev.run("preview", "--refresh", "--expect-no-changes")
+    assert shown.returncode == 7
+    assert re.search(r"~ .*hgx-02-kubelet update", shown.stdout), shown.stdout
+    assert "+ 1 to create\n    ~ 3 to update\n" in shown.stdout
+    dev.up("--refresh")
+    assert dev.on_host("hgx-02", f"sudo -n cat {KUBELET}") == before
 
 
 def failed(dev: Checkout, *named: str) -> None:
@@ -109,6 +174,63 @@ def test_a_machine_with_a_partition_in_use_or_out_of_reach_fails_alone(dev: Chec
     assert request_timeout(dev, "hgx-02") == before, "a stranger got a command"
     dev.up()
     assert request_timeout(dev, "hgx-02") == "2040s"
+
+
+def test_an_up_ends_with_the_proof_and_a_tenant_whom_nobody_declared_gets_a_tenancy_by_asking(
+    dev: Checkout,
+) -> None:
+    def call(who: str, method: str, path: str, body: Any = None) -> Answer:
+        api = Tenants.of(dev).api  # whose pod is another one after a change of its settings
+        return api.call(method, path, issuer.token(dev.lab / "issuer", who, 600), body)
+
+    assert call("initech", "GET", "/v1/tenancy").status == 403
+    # One board in one piece, so that 8 GPUs are possible too.
+    layouts = {"hgx-01": [8], "hgx-02": [4, 2, 1, 1]}
+    dev.configure(
+        partition_layout="mixed",
+        nodes=[{"name": name, "partition-layout": layout} for name, layout in layouts.items()],
+        proof={"tenant": "globex", "image": "lab.local/python:1", "after-up": True},
+        tenants_on_demand={"most": 1, "gpus": 1, "images": {"allowed": ["registry.example.com"]}},
+    )
+    dev.up()
+    computed_in_containers(Tenants.of(dev), dev.folder / "evidence", sizes=(1, 2, 4, 8))
+
+    body = {"image": "registry.example.com/train:1", "gpus": 1}
+    answers = []
+
+    def runs() -> bool:
+        answers.append(call("initech", "POST", "/v1/containers", body).status)
+        return answers[-1] == 201
+
+    eventually(runs, "a container of initech")
+    assert set(answers[:-1]) <= {503}
+    made = dev.kubectl("get", "tenancy", "initech")
+    assert made["spec"]["namespace"] == "tenant-initech"
+    assert made["spec"]["quota"]["hard"]["requests.nvidia.com/pgpu"] == "1"
+    refused = call("hooli", "GET", "/v1/tenancy")
+    assert refused.status == 403
+    assert refused.body["title"] == "The token's tenant has no tenancy here"
+    assert "all 1 on demand are taken" in refused.body["detail"]
+
+    # Neither Pulumi nor drift minds.
+    found = dev.run("drift")
+    assert found.returncode == 0, found.stdout
+    (container,) = call("initech", "GET", "/v1/containers").body["items"]
+
+    # Without the template it goes, but not while it has GPUs.
+    def leased() -> bool:
+        return bool(Tenants.of(dev).held_by("initech"))
+
+    eventually(leased, "a GPU of initech")
+    dev.reset()
+    done = dev.run("up")
+    assert done.returncode != 0
+    assert "tenant initech: it still holds GPUs" in done.stdout + done.stderr
+    call("initech", "DELETE", f"/v1/containers/{container['id']}")
+    eventually(lambda: not leased(), "initech's GPU back")
+    dev.up()
+    assert "initech" not in dev.kubectl_text("get", "tenancies")
+    assert call("initech", "GET", "/v1/tenancy").status == 403
 
 
 def test_a_machine_is_drained_installed_anew_and_brought_back_without_touching_the_others(

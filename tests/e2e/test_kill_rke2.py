@@ -1,4 +1,4 @@
-"""Seven machines, made by an `up` that is killed at every kind of its steps; one is changed, all drift."""
+"""Seven machines, made by an `up` that is killed again and again; one is changed, all drift."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
 
 KILLS = (
     Kill("Rke2Node", "everything", seconds=1),  # the first server is at its installation
-    Kill("GpuDriver", "engine"),
     Kill("Rke2Node", "engine", event=ENDS),  # others join
     Kill("Release", "everything", seconds=0.5, by_hand="gpu-operator/gpu-operator"),
     Kill("MigLayout", "engine"),

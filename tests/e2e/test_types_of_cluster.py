@@ -58,6 +58,19 @@ def without_rke2(dev: Checkout, *machines: str) -> None:
         assert dev.on_host(host, left) == ""
 
 
+def without_caas(dev: Checkout, machine: str) -> None:
+    assert dev.on_host(machine, "sudo -n virsh list --all --name").split() == []
+    assert "intel_iommu" not in dev.on_host(machine, "cat /boot/grub/grub.cfg")
+    assert "nvidia.com-pgpu.json" not in dev.on_host(machine, "ls /etc/cdi || true")
+    names = {n["metadata"]["name"] for n in dev.kubectl("get", "namespaces")["items"]}
+    assert not {name for name in names if name.startswith(("tenant-", "gpu-clusters-"))}
+    kinds = "clusterroles,clusterrolebindings,customresourcedefinitions,validatingadmissionpolicies"
+    left = {item["metadata"]["name"] for item in dev.kubectl("get", kinds)["items"]}
+    # The lab has roles of its own, for what plays kubelets.
+    lab = "gpu-clusters-kubelet"
+    assert not [n for n in left if "gpu-clusters" in n and not n.startswith(lab)]
+
+
 def uuids(dev: Checkout, host: str) -> set[str]:
     """Those of the machine's GPUs, and those that its node container knows."""
     shown = dev.on_host(host, "nvidia-smi --query-gpu=uuid --format=csv,noheader").split()
@@ -104,6 +117,7 @@ def test_a_cluster_of_one_account_without_privileges_takes_its_place(dev: Checko
     assert {"Rke2Node", "VfioBinding", "Release", "TenancyPolicy"} <= goes
     assert not [r["urn"] for r in dev.state() if ":caas:" in r["urn"]]
     without_rke2(dev, "cp-02", "hgx-01")
+    without_caas(dev, "hgx-01")
     assert dev.gpus() == {"u7s-01": FOUR, "u7s-02": FOUR}
     for host in ("u7s-01", "u7s-02"):
         assert "rootless" in dev.on_host(host, f"{AS_OWNER} docker info")
@@ -140,8 +154,9 @@ def test_a_third_worker_comes_alone_and_a_machine_that_was_replaced_gets_its_nod
     dev.run("lab", "start")
     own = ["GpuDriver u7s-03-driver", "RootlessHost u7s-03-rootless", "UsernetesNode u7s-03-node"]
     of_all = {"update PluginGate gpus-gate", "update TrainingProof proof"}
-    assert {f"create {one}" for one in own} | of_all <= set(dev.plan())
-    assert not [step for step in dev.plan() if "u7s-01" in step or "u7s-02" in step]
+    comes = dev.plan()
+    assert {f"create {one}" for one in own} | of_all <= set(comes)
+    assert not [step for step in comes if "u7s-01" in step or "u7s-02" in step]
 
     before = uuids(dev, "u7s-02")
     done = dev.run("lab", "reinstall", "u7s-02")
