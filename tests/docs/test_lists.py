@@ -93,7 +93,7 @@ def test_an_attack_is_a_row_of_the_table_or_refused(
     [
         ("tests/e2e/test_pulumi_cli.py::test_a", "Skipped: the Pulumi CLI is not on PATH", True),
         ("tests/e2e/test_pulumi_cli.py::test_a", "Skipped: no simulated hosts here", False),
-        ("tests/e2e/test_dev_stack.py::test_a", "Skipped: the Pulumi CLI is not on PATH", False),
+        ("tests/e2e/test_kill.py::test_a", "Skipped: the Pulumi CLI is not on PATH", False),
         ("tests/lab/test_x.py::test_a", "Skipped: real nodes need Linux", True),
         ("tests/laboratory/test_x.py::test_a", "Skipped: real nodes need Linux", False),
     ],
