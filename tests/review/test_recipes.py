@@ -25,6 +25,8 @@ from tests.review.forge_standin import TOKEN, forge
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = Path(__file__).with_name("schemas")
+"""Of GitHub Actions workflows (SchemaStore, Apache-2.0) and of GitLab CI (GitLab, MIT Expat), as
+`check-jsonschema` 0.39.0 brings them, without their descriptions."""
 RECIPES = ROOT / "docs/recipes"
 DRIFTED = report(
     "prod", [Finding("host.unit-failed", "hgx-01", "a.service", "not failed", "failed")]

@@ -10,7 +10,6 @@ import random
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
-from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from gpuclusters.policy.rules import RULES
 from gpuclusters.review.cost import price_table
@@ -20,20 +19,13 @@ from tests.review.catalogue import loading
 from tests.review.reviewing import comment, plan_of
 
 
-class Markdown(SingleFileSnapshotExtension):
-    """A comment in a file of its own, to be read as it is shown."""
-
-    _write_mode = WriteMode.TEXT
-    file_extension = "md"
-
-
 def judged(name: str) -> Review:
     return review(plan_of(loading.document(name)), prices=price_table(), rules=RULES)
 
 
 @pytest.mark.parametrize("name", loading.names())
 def test_a_realistic_change_gets_this_comment(name: str, snapshot: SnapshotAssertion) -> None:
-    assert comment(judged(name)) == snapshot(extension_class=Markdown)
+    assert comment(judged(name)) == snapshot
 
 
 def test_the_order_in_which_an_engine_tells_does_not_matter() -> None:

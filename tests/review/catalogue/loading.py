@@ -8,7 +8,9 @@ from typing import Any
 
 from tests.review.catalogue import handmade
 
-PLANS = Path(__file__).with_name("plans")
+FOLDER = Path(__file__).parent
+SHOWN = "protect-removed"
+"""In a file of its own, which docs/cli.md shows."""
 BASE = "nothing"
 """The recording in which nothing changes; the others leave out what stays as it is there."""
 SWITCHED = "type-switched"
@@ -16,7 +18,12 @@ HANDMADE = handmade.MADE["plans"]
 
 
 def names() -> list[str]:
-    return sorted({path.stem for path in PLANS.glob("*.json")} | {*HANDMADE, SWITCHED})
+    return sorted({*_recorded(), *HANDMADE, SWITCHED})
+
+
+def _recorded() -> dict[str, dict[str, Any]]:
+    shown = json.loads((FOLDER / f"{SHOWN}.json").read_text())
+    return {SHOWN: shown, **json.loads((FOLDER / "plans.json").read_text())}
 
 
 def document(name: str) -> dict[str, Any]:
@@ -25,11 +32,11 @@ def document(name: str) -> dict[str, Any]:
         return _switched()
     if name in HANDMADE:
         return handmade.document(name)
-    found: dict[str, Any] = json.loads((PLANS / f"{name}.json").read_text())
+    plans = _recorded()
+    found = plans[name]
     if found.pop("rest-as-in", None):
         known = {step["urn"] for step in found["steps"]} | set(found.pop("not-there", []))
-        base = json.loads((PLANS / f"{BASE}.json").read_text())
-        found["steps"] += [step for step in base["steps"] if step["urn"] not in known]
+        found["steps"] += [step for step in plans[BASE]["steps"] if step["urn"] not in known]
     return found
 
 
