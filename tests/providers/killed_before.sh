@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Kills the shell before its command number KILL_AT that changes something, counted over all of its subshells.
 # What only reads, or only changes the shell itself, does not count; written into a file it counts all the same.
 # Functions of the scripts are looked at inside.

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # What the preparation of hosts for Usernetes leaves, in the fewest steps; it has tests of its own.
 set -e
 mkdir -p /etc/apt/sources.list.d /etc/cdi
