@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.cli.reach import container_api
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.container_api.client import Answer, ContainerApi
+from gpuclusters.core.errors import UnreachableError
 from gpuclusters.lease.model import GPU_LEASE
 from lab.kata_runtime import ANNOTATION, sentence, stand_in
 from lab.nodes import Kind
@@ -40,22 +42,28 @@ class Tenants:
         token = (self.dev.lab / "tokens" / who).read_text()
         return self.api.call(method, path, token, body)
 
-    def run(self, who: str, gpus: int) -> str:
+    def run(self, who: str, gpus: int, **more: Any) -> str:
         """Ask for a container and wait until it runs; gives its id."""
-        body = {"image": "registry.example.com/train:1", "gpus": gpus}
+        body = {"image": "registry.example.com/train:1", "gpus": gpus} | more
 
         def asked() -> Answer | None:
-            made = self.call(who, "POST", "/v1/containers", body)
-            return None if made.status == 503 else made  # which says that one may come again
+            # On a machine that stands still nobody may answer; 503 says that one may come again.
+            with contextlib.suppress(UnreachableError):
+                made = self.call(who, "POST", "/v1/containers", body)
+                return None if made.status == 503 else made
+            return None
 
         made = eventually(asked, f"an answer to {who}")
         assert made.status == 201, made
         path = f"/v1/containers/{made.body['id']}"
-        eventually(
+
+        def runs() -> bool:
             # Also where it cannot say at this moment.
-            lambda: self.call(who, "GET", path).body.get("state") == "running",
-            f"{who}'s container",
-        )
+            with contextlib.suppress(UnreachableError):
+                return bool(self.call(who, "GET", path).body.get("state") == "running")
+            return False
+
+        eventually(runs, f"{who}'s container")
         return str(made.body["id"])
 
     def leases(self) -> dict[str, Any]:

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuclusters.core.quantity import parse_quantity
 from lab.control_plane import NodeSpec
-from lab.control_plane.model import HGX_ALLOCATABLE, HGX_CAPACITY
 from lab.nodes import (
     OWN_CAPACITY,
     Kind,
@@ -239,20 +237,16 @@ def test_every_number_of_processors_is_counted_on_every_machine(wanted: int, the
     assert files[pages] == "1024\n"
 
 
-def test_what_a_kubelet_keeps_leaves_what_is_allocatable() -> None:
-    kept = capacity.kubelet_settings(HGX_CAPACITY, HGX_ALLOCATABLE)
-    reserved = int(kept["systemReserved"]["memory"])
-    left = parse_quantity("1024Gi") - capacity.EVICTION_BYTES - reserved
-    assert left == parse_quantity(HGX_ALLOCATABLE["memory"])
-    assert (kept["systemReserved"]["cpu"], kept["maxPods"]) == ("4", 110)
-    assert capacity.kubelet_settings(OWN_CAPACITY, OWN_CAPACITY) == {}
-    assert capacity.hardware(OWN_CAPACITY) is None
-    for wrong, why in (
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
         ({"cpu": "4"}, "memory is not in it"),
         ({"cpu": "4", "memory": "8Gi", "hugepages-3Mi": "6Mi"}, "hugepages-3Mi"),
-    ):
-        with pytest.raises(ValueError, match=why):
-            capacity.hardware(wrong)
+    ],
+)
+def test_a_capacity_that_no_machine_has_is_refused(wrong: dict[str, str], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        capacity.hardware(wrong)
 
 
 def test_why_containerd_serves_no_kubelet_is_told_in_its_words(tmp_path: Path) -> None:
