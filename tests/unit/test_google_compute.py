@@ -123,7 +123,7 @@ def ensure(compute: GoogleCompute, time: Waiting, **changes: Any) -> Instance:
     return placement.Machine(wanted, compute, time, time).ensure()
 
 
-@pytest.mark.parametrize("stock", [{A}, {B, C}, {C}], ids=",".join)
+@pytest.mark.parametrize("stock", [{A}, {B, C}, {C}], ids=["a", "b,c", "c"])
 def test_the_first_zone_with_stock_in_the_order_given_is_taken_and_kept_in_any_order(
     cloud: Cloud, compute: GoogleCompute, stock: set[str]
 ) -> None:
