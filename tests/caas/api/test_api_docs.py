@@ -67,9 +67,8 @@ def test_every_command_of_the_page_is_answered_as_it_says() -> None:
             """What the cluster does between the commands."""
             container = environment["CONTAINER"]
             if what == "let it go":
-                portal.call(
-                    cluster.event, cluster.pods[0], 0, "Scheduled", f"{container} to hgx-01"
-                )
+                (pod,) = (pod for pod in cluster.pods if pod["metadata"]["name"] == container)
+                portal.call(cluster.event, pod, 0, "Scheduled", f"{container} to hgx-01")
                 cluster.logs = [b"epoch 2: loss 0.31\n", b"epoch 3: loss 0.27\n"]
                 since = {"running": {"startedAt": "2026-11-21T12:00:00Z"}}
                 portal.call(api.become, container, "Running", since)
