@@ -27,6 +27,8 @@ PLACES = ("gpuclusters", "caas", "components", "engine")
 SUFFIXES = (".py", ".sh", ".xml", ".yaml")
 SIDE_BY_SIDE = 2
 SECONDS = 300
+ALL_SECONDS = 1800
+"""For the tests of all mutants together, on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,17 @@ def place_of(mutant: Mutant, tree: Path) -> Path:
     return found[0]
 
 
-def fails(tree: Path, tests: Sequence[str]) -> str:
-    """The first test that fails; empty if all pass."""
-    done = subprocess.run(
-        [str(tree / ".venv/bin/python"), "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider",
-         "--no-header", *tests],
-        cwd=tree, capture_output=True, text=True, check=False, timeout=SECONDS,
-        env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
+def fails(tree: Path, tests: Sequence[str], workers: int = 0, seconds: int = SECONDS) -> str:
+    """The first test that fails, or that they do not end in time; empty if all pass."""
+    try:
+        done = subprocess.run(
+            [str(tree / ".venv/bin/python"), "-m", "pytest", "-x", "-q", "-n", str(workers),
+             "-p", "no:cacheprovider", "--no-header", *tests],
+            cwd=tree, capture_output=True, text=True, check=False, timeout=seconds,
+            env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"no end within {seconds} s"
     if done.returncode not in (0, 1, 2):
         raise MutantError(
             f"pytest ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr}"
@@ -115,7 +120,8 @@ def main() -> int:
             trees.put(tree := copied(Path(folder) / str(number)))
         for mutant in mutants:
             place_of(mutant, tree)
-        if broken := fails(tree, sorted({test for mutant in mutants for test in mutant.tests})):
+        tests = sorted({test for mutant in mutants for test in mutant.tests})
+        if broken := fails(tree, tests, SIDE_BY_SIDE, ALL_SECONDS):
             raise MutantError(f"a test fails before anything is broken: {broken}")
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
             found = pool.map(lambda mutant: tried(mutant, trees), mutants)
