@@ -61,7 +61,7 @@ def test_a_recorded_state_is_written_back_byte_for_byte(stack: DiskStack) -> Non
 def first_up(tmp_path: Path) -> Callable[[str, str], tuple[Playground, dict[str, Any]]]:
     """A scenario after its first `up`, and the state that this made."""
 
-    def up(scenario: str, engine: str) -> tuple[Playground, dict[str, Any]]:
+    def up(scenario: str, engine: str | Warm) -> tuple[Playground, dict[str, Any]]:
         folder = tmp_path / "played"
         folder.mkdir()
         played = Playground(scenario, engine, folder)
@@ -73,7 +73,7 @@ def first_up(tmp_path: Path) -> Callable[[str, str], tuple[Playground, dict[str,
     return up
 
 
-def changes_nothing(played: Playground, engine: str, wanted: dict[str, Any]) -> None:
+def changes_nothing(played: Playground, engine: str | Warm, wanted: dict[str, Any]) -> None:
     """Whatever `engine` does with the stack, the state is still `wanted`."""
     for command in (
         ("preview", "--expect-no-changes"),
@@ -90,12 +90,12 @@ def changes_nothing(played: Playground, engine: str, wanted: dict[str, Any]) -> 
 def test_a_recorded_state_is_taken_over_without_a_change(
     first_up, scenario: str, warm: Warm
 ) -> None:
-    played, _ = first_up(scenario, str(warm.engine))
+    played, _ = first_up(scenario, warm)
     recorded = next(s for s in run.recorded(scenario) if s["summary"]["op"] == "up")["state"]
     file = played.work / "state.json"
     file.write_text(json.dumps(recordings.export_of(recorded, _pickles(played.export("dev")))))
     played.must("stack", "import", "--stack", "dev", "--file", str(file))
-    changes_nothing(played, str(warm.engine), recorded)
+    changes_nothing(played, warm, recorded)
 
 
 def _pickles(value: Any) -> dict[str, str]:

@@ -11,7 +11,6 @@ import pytest
 from tests.engine.recordings import SCENARIOS
 from tests.engine.reference import run
 from tests.engine.warmkit import Warm
-from tests.fixtures.keys import quick_keys
 
 # Steps before the first one with something that this engine refuses by name: transforms, and outputs
 # of another stack (`rules/test_programs.py`).
@@ -27,16 +26,10 @@ def test_all_recordings_are_found() -> None:
 # Dozens of commands one after the other, each of which has five minutes.
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_scenario_plays_as_recorded(
-    scenario: str, warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in quick_keys(tmp_path / "keys").items():
-        monkeypatch.setenv(name, value)
+def test_a_scenario_plays_as_recorded(scenario: str, warm: Warm, tmp_path: Path) -> None:
     folder = tmp_path / "played"
     folder.mkdir()
-    seen = run.play(
-        scenario, OTHER or str(warm.engine), folder, None if OTHER else PLAYED.get(scenario)
-    )
+    seen = run.play(scenario, OTHER or warm, folder, None if OTHER else PLAYED.get(scenario))
     if OTHER and os.environ.get("REFERENCE_RECORD"):
         run.record(scenario, seen)
     states: dict[str, Any] = {}

@@ -19,9 +19,10 @@ _ROOT = Path(__file__).parents[2]
 _ENGINE = (
     *("engine.cli.main", "engine.deployment", "engine.display.base"),
     *("engine.cli.runs", "engine.display.lines", "engine.backend.filebackend"),
-    "cryptography.hazmat.primitives.ciphers.aead",
+    *("engine.display.digest", "engine.display.eventlines", "grpc._channel", "grpc._server"),
+    *("grpc._utilities", "cryptography.hazmat.primitives.ciphers.aead", "pwd"),
 )
-_PROGRAM = ("pulumi", "pulumi.dynamic", "asyncio", "runpy", "json")
+_PROGRAM = ("pulumi", "pulumi.dynamic", "asyncio", "runpy", "json", "grpc._channel", "grpc._server")
 _PROJECT = (*_PROGRAM, "stacks.caas", "stacks.rke2", "stacks.usernetes")
 _STAND_INS = ("kubernetes", "command")
 _CLI = ("gpuclusters.cli.main", "gpuclusters.cli.drift_look", "gpuclusters.cli.verify")

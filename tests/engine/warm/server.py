@@ -40,61 +40,60 @@ def main() -> None:
     listening.bind(path)
     listening.listen(64)
     print("ready", flush=True)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for supervisors
+    running: dict[int, tuple[int, socket.socket]] = {}
     while True:
-        ready, _, _ = select.select([listening, 0], [], [])
+        clients = {connection: pid for pid, connection in running.values()}
+        ready = set(select.select([listening, 0, *running, *clients], [], [])[0])
         if 0 in ready:
             sys.exit()
-        connection, _ = listening.accept()
-        if os.fork() == 0:
-            listening.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _supervise(connection)
-            return
-        connection.close()
+        for ended in running.keys() & ready:
+            _tell_end(*running.pop(ended))
+            os.close(ended)
+        for connection in clients.keys() & ready:
+            if connection.fileno() >= 0:
+                # A signal for the process; a client that has been killed takes it along.
+                sent = connection.recv(1) or bytes([signal.SIGKILL])
+                os.kill(clients[connection], sent[0])
+        if listening in ready:
+            connection, _ = listening.accept()
+            body, received = _receive(connection)
+            pid = os.fork()
+            if pid == 0:
+                for other in (listening, connection, *clients):
+                    other.close()
+                _become(body, received)
+                return
+            for number in received:
+                os.close(number)
+            running[os.pidfd_open(pid)] = (pid, connection)
 
 
-def _supervise(connection: socket.socket) -> None:
-    """Fork once more, and tell the client how that ends; returns in the process that runs."""
-    arguments, files, received = _receive(connection)
-    worker = os.fork()
-    if worker == 0:
-        connection.close()
-        os.setsid()
-        _move(received, files)
-        sys.argv = arguments
-        return
-    os.closerange(0, connection.fileno())
-    os.closerange(connection.fileno() + 1, 256)
-    ended = os.pidfd_open(worker)
-    while ended not in select.select([ended, connection], [], [])[0]:
-        # A signal for the process; a client that has been killed takes it along.
-        sent = connection.recv(1) or bytes([signal.SIGKILL])
-        os.kill(worker, sent[0])
-    _, status = os.waitpid(worker, 0)
+def _tell_end(pid: int, connection: socket.socket) -> None:
+    _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
-    with contextlib.suppress(OSError):
+    with connection, contextlib.suppress(OSError):
         connection.sendall((code if code >= 0 else _SIGNAL - code).to_bytes(4, "big"))
-    os._exit(0)
 
 
-def _receive(connection: socket.socket) -> tuple[list[str], list[int], list[int]]:
-    size = array.array("i").itemsize
-    head, ancillary, _, _ = connection.recvmsg(4, socket.CMSG_LEN(64 * size))
+def _receive(connection: socket.socket) -> tuple[bytes, array.array[int]]:
     received = array.array("i")
+    head, ancillary, _, _ = connection.recvmsg(4, socket.CMSG_LEN(64 * received.itemsize))
     for _, _, content in ancillary:
         received.frombytes(content)
-    length = int.from_bytes(head, "big")
-    body = b""
-    while len(body) < length:
-        body += connection.recv(length - len(body))
+    # A client that has been killed sends less; what was to run has no arguments then and fails.
+    return connection.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL), received
+
+
+def _become(body: bytes, received: array.array[int]) -> None:
+    """Take over the arguments, environment, folder and open files of the client."""
     count, folder, words, *rest = body.decode("utf-8", "surrogateescape").split("\0")
-    arguments, rest = rest[: int(words)], rest[int(words) :]
+    sys.argv, rest = rest[: int(words)], rest[int(words) :]
     files, variables = list(map(int, rest[: int(count)])), rest[int(count) :]
     os.environ.clear()
     os.environ.update(variable.partition("=")[::2] for variable in variables)
     os.chdir(folder)
-    return arguments, files, list(received)
+    os.setsid()
+    _move(received, files)
 
 
 def _move(received: Sequence[int], wanted: Sequence[int]) -> None:
