@@ -26,7 +26,8 @@ Module = Annotated[int, Field(ge=1, le=8)]
 
 
 class Fault(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Whoever injects or reads one needs few of the seventy: each is built when it is used.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     token: str = Field(default_factory=lambda: uuid4().hex)
     """Tells two equal faults apart, for those that end after some times."""
 

@@ -217,14 +217,7 @@ def _mount_point(root: Path, source: Path) -> None:
 
 def _install_stand_ins(root: Path, names: frozenset[str]) -> list[tuple[str, str]]:
     """Write the stand-ins' script under each name; returns what covers the machine's programs."""
-    script = (
-        "#!/bin/sh\n"
-        "# Stand-in: this host is simulated, its server answers in place of this program.\n"
-        f"{install_client(root)}\n"
-    )
-    generic = root / LIB / "stand-in"
-    generic.write_text(script)
-    generic.chmod(0o755)
+    generic = install_client(root)
     covers: list[tuple[str, str]] = []
     for name in sorted(names):
         link = root / "usr/local/bin" / name
@@ -238,18 +231,22 @@ def _install_stand_ins(root: Path, names: frozenset[str]) -> list[tuple[str, str
     return covers
 
 
-def install_client(root: Path) -> str:
-    """Install what asks the server; the line of the shell that becomes it.
+def install_client(root: Path) -> Path:
+    """Install what asks the server, whatever its name: the file of all stand-ins.
 
     Perl starts in a fifth of the time; Python is there everywhere.
     """
     number = _SENDMSG.get(os.uname().machine)
+    asks = Path(client.__file__)
     if number is not None and Path(PERL).exists():
-        asks = Path(client.__file__).with_suffix(".pl")
-        line = f'PERL_BADLANG=0 exec {PERL} /{LIB}/{asks.name} {number} "$0" "$@"'
+        text = asks.with_suffix(".pl").read_text().replace("SENDMSG", str(number))
+        script = f"#!{PERL}\n{text}"
     else:
-        asks = Path(client.__file__)
+        shutil.copyfile(asks, root / LIB / asks.name)
         python = f"/{LIB}/python/bin/python{sys.version_info.major}.{sys.version_info.minor}"
         line = f'LD_LIBRARY_PATH=/{LIB}/python/lib exec {python} -I -S /{LIB}/{asks.name} "$0" "$@"'
-    shutil.copyfile(asks, root / LIB / asks.name)
-    return line
+        script = f"#!/bin/sh\n# Stand-in: this host is simulated.\n{line}\n"
+    generic = root / LIB / "stand-in"
+    generic.write_text(script)
+    generic.chmod(0o755)
+    return generic

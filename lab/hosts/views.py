@@ -36,7 +36,8 @@ class Command:
 def environment(uid: int, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     user, home = ("root", "/root") if uid == 0 else (USER, f"/home/{USER}")
     values = {"PATH": _PATH, "HOME": home, "USER": user, "LOGNAME": user, "SHELL": "/bin/sh"}
-    return {**values, "LANG": "C.UTF-8", **(extra or {})}
+    # The stand-ins are Perl, which would complain about a locale that is not there.
+    return {**values, "LANG": "C.UTF-8", "PERL_BADLANG": "0", **(extra or {})}
 
 
 class Running:

@@ -284,8 +284,8 @@ def _exec(call: Call, to: _Daemon) -> Said:
         act = _PROGRAMS.get(program_)
         if act is not None:
             return act(call, node, words)
-    if program_ in ("kubectl", "kubeadm"):
-        return usernetes_kubectl.run(call, program_, words)
+        if program_ in ("kubectl", "kubeadm"):
+            return usernetes_kubectl.run(call, known, program_, words)
     text = f'exec: "{program_}": executable file not found in $PATH'
     raise RefusedError(f"OCI runtime exec failed: {text}", 127)
 

@@ -104,9 +104,14 @@ def state(machine: Machine, account: Account) -> Object:
     return mine
 
 
+def is_running(machine: Machine, account: Account) -> bool:
+    """Whether the daemon runs, which it does only while the account's systemd does."""
+    return bool(state(machine, account)["running"]) and accounts.is_up(machine, account)
+
+
 def engine(machine: Machine, account: Account, faults: Faults) -> Engine:
     mine = state(machine, account)
-    running = bool(mine["running"]) and accounts.is_up(machine, account)
+    running = is_running(machine, account)
     sees = tuple(mine.get("sees", ()))
     if faults.first(CdiInvisible):
         sees = ()

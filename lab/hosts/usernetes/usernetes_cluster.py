@@ -4,6 +4,7 @@ Kept in `<hosts>/usernetes.json`. A host has at most one node, as the compose pr
 """
 
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.files import read_json, write_json
+from lab.files import read_json, write_atomic
 from lab.hosts.faults import read as faults_of
 from lab.hosts.folder import HostsFolder
 from lab.hosts.hardware.board import board
@@ -72,10 +73,11 @@ class Clusters:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             known = self.read()
-            before = repr(known)
+            before = json.dumps(known)
             yield known
-            if repr(known) != before:
-                write_json(self._file, known)
+            # In one line: the encoder in C writes no other, and the file is read at every command.
+            if (now := json.dumps(known)) != before:
+                write_atomic(self._file, now.encode(), mode=0o600)
         finally:
             os.close(lock)
 
@@ -108,13 +110,17 @@ class Clusters:
         return None
 
     def serves(self, cluster: Object) -> bool:
-        node = self.read()["nodes"].get(cluster["host"])
-        return bool(node and node["cluster"] == cluster["id"] and self.is_up(cluster["host"]))
+        node = self.node(cluster["host"])
+        return bool(node and node["cluster"] == cluster["id"] and self.runs(cluster["host"], node))
 
     def is_up(self, host: str) -> bool:
         """Whether the node container of a host runs."""
-        node, machine = self.node(host), self._machine(host)
-        if node is None or machine is None or "power" in machine.state:
+        return self.runs(host, self.node(host))
+
+    def runs(self, host: str, node: Object | None) -> bool:
+        """Whether this node, the one of a host, runs."""
+        machine = self._machine(host) if node else None
+        if not node or machine is None or "power" in machine.state:
             return False
         return usernetes_container.is_running(machine, node)
 

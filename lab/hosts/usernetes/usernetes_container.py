@@ -32,8 +32,7 @@ def is_running(machine: Machine, node: Object) -> bool:
     if account is None:
         return False
     mine = container(machine, account)
-    daemon = rootless.engine(machine, account, Faults())
-    return bool(mine and mine["running"] and daemon.running)
+    return bool(mine and mine["running"] and rootless.is_running(machine, account))
 
 
 def create(machine: Machine, account: Account, image: str) -> None:
@@ -79,7 +78,7 @@ def set_up(machine: Machine, node: Object, faults: Faults) -> None:
 
 def settle(machine: Machine, node: Object, faults: Faults) -> None:
     """Let a container that was started anew, with its daemon, have run its unit."""
-    if is_running(machine, node) and node["started_with"] != starts(machine, node):
+    if node["started_with"] != starts(machine, node) and is_running(machine, node):
         set_up(machine, node, faults)
 
 

@@ -26,17 +26,15 @@ def clusters_of(call: Call) -> Clusters:
     return Clusters(call.machine.folder.path.parent)
 
 
-def run(call: Call, program: str, arguments: list[str]) -> Answer:
-    clusters = clusters_of(call)
-    cluster = clusters.cluster_of(call.machine.name)
-    if cluster is None or cluster["host"] != call.machine.name:
+def run(call: Call, known: Object, program: str, arguments: list[str]) -> Answer:
+    """`known`: all clusters, which these commands may change."""
+    mine = known["clusters"].get(known["nodes"][call.machine.name]["cluster"])
+    if mine is None or mine["host"] != call.machine.name:
         raise RefusedError(kubectl.REFUSED)
-    with clusters.change() as known:
-        mine = known["clusters"][cluster["id"]]
-        if program == "kubeadm":
-            return _kubeadm(mine, arguments)
-        _play(clusters, known, mine)
-        return _kubectl(kubectl.read(call, arguments), known, mine)
+    if program == "kubeadm":
+        return _kubeadm(mine, arguments)
+    _play(clusters_of(call), known, mine)
+    return _kubectl(kubectl.read(call, arguments), known, mine)
 
 
 def _kubeadm(cluster: Object, arguments: list[str]) -> Answer:
@@ -79,7 +77,7 @@ def _play(clusters: Clusters, known: Object, cluster: Object) -> None:
         late = faults.first(CidrAssignmentFails)
         waits = late is not None and time.time() - mine.get("kubelet_since", 0) < late.seconds
         belongs = mine.get("cluster") == cluster["id"]
-        runs = belongs and clusters.is_up(host)
+        runs = belongs and clusters.runs(host, mine)
         network = cluster["cni"] and not waits
         ready = runs and network and kubectl.is_played(clusters.folder, name)
         message = (

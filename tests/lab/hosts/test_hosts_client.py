@@ -13,16 +13,14 @@ from tests.fixtures.hosts import Hosts, SimulatedHost
 
 
 class Asks:
-    """A host, and the shell's line that asks its server."""
+    """A host whose stand-ins ask its server in one of the two ways."""
 
-    def __init__(self, host: SimulatedHost, line: str) -> None:
+    def __init__(self, host: SimulatedHost) -> None:
         self.host = host
-        self._line = line
 
     def __call__(self, *words: str, before: str = "", after: str = "", **options: Any) -> Any:
-        """Ask under the name that is the first word."""
-        line = shlex.join([self._line, *words])
-        return self.host.run(f"{before}sh -c {line}{after}", **options)
+        # The server answers `sudo` alone on a line itself.
+        return self.host.run(f": ; {before}{shlex.join(words)}{after}", **options)
 
 
 @pytest.fixture(params=["perl", "python"])
@@ -32,13 +30,14 @@ def asks(request: pytest.FixtureRequest, hosts: Hosts, monkeypatch: pytest.Monke
         monkeypatch.setattr(tree, "PERL", "/no/perl")
     elif not Path(tree.PERL).exists():
         pytest.skip("no Perl on this machine")
-    return Asks(host, tree.install_client(host.root))
+    tree.install_client(host.root)
+    return Asks(host)
 
 
 def test_streams_arguments_variables_and_the_exit_code_pass_unchanged(asks: Asks) -> None:
     script = 'cat; printf "[%s]" "$@"; pwd; echo to error >&2; exit 7'
     odd = ["", "two words", "a\nb", "ö", "$x'"]
-    words = ("/usr/bin/sudo", "-n", "sh", "-c", script, "sh", *odd)
+    words = ("/usr/local/bin/sudo", "-n", "sh", "-c", script, "sh", *odd)
     done = asks(*words, before="cd /tmp; ", stdin="sent\n")
     assert done.stdout == "sent\n" + "".join(f"[{word}]" for word in odd) + "/tmp\n"
     assert (done.stderr, done.returncode) == ("to error\n", 7)
@@ -61,7 +60,6 @@ def test_without_a_server_the_command_says_so(asks: Asks) -> None:
     socket = asks.host.path(f"/{tree.SOCKET}")
     away = socket.with_name("away")
     socket.rename(away)
-    # The server answers `sudo` alone on a line itself; `sh` asks nobody.
     done = asks("systemctl", "start", "x")
     away.rename(socket)
     assert (done.stderr, done.returncode) == ("systemctl: the simulated host has gone away\n", 125)

@@ -40,7 +40,7 @@ def test_files_processes_and_environment_of_the_machine_are_out_of_sight(
     pids = host.run("ls /proc | grep '^[0-9]'").stdout.split()
     assert str(os.getpid()) not in pids
     assert len(pids) < 10
-    known = "PATH HOME USER LOGNAME SHELL LANG PWD OLDPWD _ SHLVL LC_CTYPE"
+    known = "PATH HOME USER LOGNAME SHELL LANG PWD OLDPWD _ SHLVL LC_CTYPE PERL_BADLANG"
     assert {line.split("=")[0] for line in host.run("env").stdout.splitlines()} <= {*known.split()}
     # Nor does a mount of a view reach the machine.
     assert host.name not in Path("/proc/self/mountinfo").read_text()
