@@ -34,6 +34,8 @@ mount --rbind /sys $root/sys
 mount -t tmpfs -o mode=0755 run $root/run
 mount -t tmpfs -o mode=1777 tmp $root/tmp
 mount -t tmpfs -o mode=0755 dev $root/dev
+# Nothing is fetched here: without lists apt-mark does not read through all of Debian.
+[ ! -d $root/var/lib/apt/lists ] || mount -t tmpfs lists $root/var/lib/apt/lists
 mkdir $root/dev/net $root/dev/pts $root/dev/shm
 chmod 1777 $root/dev/shm
 while read -r name major minor; do
