@@ -50,7 +50,7 @@ test-machine: $(READY)  ## On a real machine: Debian under QEMU, made in minutes
 	@$(BIN)/python -m lab.tools kubelet containerd containerd-shim-runc-v2 runc >/dev/null
 	@$(BIN)/pytest tests/machine -m machine -n 2
 
-check: $(READY)  ## Format, lint, types, layers, shell scripts, imports of the bench
+check: $(READY) docs  ## Format, lint, types, layers, shell scripts, imports of the bench, the site
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
