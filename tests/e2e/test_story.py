@@ -468,5 +468,8 @@ def begun_anew(stack: Stack) -> None:
         return str(lease["spec"].get("holderIdentity") or "")
 
     first = leader()
+    said = stack.kubectl("logs", "deployment/controllers", f"--namespace={home}")
+    password = HostsFolder(stack.folder.parent / "hosts").bmc_password.read_text().strip()
+    assert not [word for word in ("Traceback", password) if word in said]
     stack.kubectl("rollout", "restart", "deployment/controllers", f"--namespace={home}")
     eventually(lambda: leader() not in ("", first), "other controllers lead")
