@@ -85,6 +85,14 @@ def warm_project() -> Iterator[WarmProject]:
 
 
 @contextlib.contextmanager
+def warm_python(*modules: str) -> Iterator[Path]:
+    """A Python that has imported these, until the end of the context."""
+    with _folder() as folder, _served(folder, "python.socket", modules):
+        _write(folder / "python", f"{folder}/python.socket")
+        yield folder / "python"
+
+
+@contextlib.contextmanager
 def warm_engine() -> Iterator[Warm]:
     """Commands that work until the end of the context."""
     with _folder() as folder, contextlib.ExitStack() as servers:

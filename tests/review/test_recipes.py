@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from gpuclusters.cli.forge import Forge
 from gpuclusters.drift.report import Finding, Report, Unseen
 from gpuclusters.drift.report import document as written
 from tests.drift.drifting import report
+from tests.engine.warmkit import warm_python
 from tests.review.catalogue import loading
 from tests.review.forge_standin import TOKEN, forge
 
@@ -210,10 +211,17 @@ class Runner:
         return found
 
 
+@pytest.fixture(scope="module")
+def python() -> Iterator[Path]:
+    """Jobs call our command again and again."""
+    with warm_python("gpuclusters.cli.drift", "gpuclusters.cli.review") as made:
+        yield made
+
+
 @pytest.fixture
-def runner(tmp_path: Path) -> Runner:
+def runner(tmp_path: Path, python: Path) -> Runner:
     work, given = tmp_path / "work", tmp_path / "prod.json"
-    ours = OURS.format(python=sys.executable, root=str(ROOT), given=str(given))
+    ours = OURS.format(python=python, root=str(ROOT), given=str(given))
     programs = {"work/.venv/bin/gpu-clusters": ours, "bin/pulumi": PULUMI, "bin/gh": GH}
     for name, text in programs.items():
         file = tmp_path / name
