@@ -81,7 +81,7 @@ def test_every_answer_is_as_described(
     base, token = served
     cases = operations[label].as_strategy(generation_mode=GenerationMode(mode))
 
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
     @given(cases)
     def ask(case: Any) -> None:
         if mode == "positive":
