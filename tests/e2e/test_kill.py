@@ -36,7 +36,6 @@ KILLS = (
     Kill("ServiceVm", "ctrl-c"),
     Kill("FabricPartitions", "engine", by_hand="kata-system/kata-deploy"),
     Kill("Release", "everything", seconds=0.5),  # Helm is at work
-    Kill("TenancyPolicy", "engine"),
 )
 BOTH = ("hgx-01", "hgx-02")
 COMMITTED = [1, 5, 12, 14]
@@ -138,7 +137,7 @@ def request_timeout(dev: Checkout, host: str) -> str:
     return str(yaml.safe_load(text)["runtimeRequestTimeout"])
 
 
-def test_a_machine_with_a_partition_in_use_or_out_of_reach_fails_alone(dev: Checkout) -> None:
+def test_a_machine_with_a_partition_in_use_or_a_strange_host_key_fails_alone(dev: Checkout) -> None:
     folder = dev.lab / "hosts"
     dev.configure(partition_layout=[2, 2, 2, 2])
     assert dev.plan() == [
@@ -163,12 +162,9 @@ def test_a_machine_with_a_partition_in_use_or_out_of_reach_fails_alone(dev: Chec
 
     before = request_timeout(dev, "hgx-02")
     dev.configure(kubernetes=LONGER)
-    injecting.inject(folder, "hgx-02", faults.RefuseConnections())
-    failed(dev, "hgx-02")
-    dev.comes_to(PAIRS, "hgx-01")
-    injecting.clear(folder, "hgx-02")
     injecting.inject(folder, "hgx-02", faults.WrongHostKey())
-    failed(dev, "is pinned for it")
+    failed(dev, "hgx-02", "is pinned for it")
+    dev.comes_to(PAIRS, "hgx-01")
     injecting.clear(folder, "hgx-02")
     assert request_timeout(dev, "hgx-01") == "2040s"
     assert request_timeout(dev, "hgx-02") == before, "a stranger got a command"
@@ -228,6 +224,7 @@ def test_an_up_ends_with_the_proof_and_a_tenant_whom_nobody_declared_gets_a_tena
     assert "tenant initech: it still holds GPUs" in done.stdout + done.stderr
     call("initech", "DELETE", f"/v1/containers/{container['id']}")
     eventually(lambda: not leased(), "initech's GPU back")
+    dev.configure(nodes=[{"name": "hgx-01"}, {"name": "hgx-02", "maintenance": "evict"}])
     dev.up()
     assert "initech" not in dev.kubectl_text("get", "tenancies")
     assert call("initech", "GET", "/v1/tenancy").status == 403
@@ -236,9 +233,7 @@ def test_an_up_ends_with_the_proof_and_a_tenant_whom_nobody_declared_gets_a_tena
 def test_a_machine_is_drained_installed_anew_and_brought_back_without_touching_the_others(
     dev: Checkout,
 ) -> None:
-    dev.reset()
-    dev.configure(nodes=[{"name": "hgx-01"}, {"name": "hgx-02", "maintenance": "evict"}])
-    dev.up()
+    """The last `up` has begun its maintenance."""
     dev.comes_to(COMMITTED, *BOTH)
     assert dev.nodes_of_api()["hgx-02"]["spec"]["unschedulable"] is True
 
