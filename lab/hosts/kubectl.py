@@ -5,7 +5,8 @@ or an annotation without `--overwrite`, one taint of a key and an effect).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def _node(nodes: dict[str, Object], name: str) -> Object:
     return nodes[name]
 
 
-def _set(values: Object, changes: list[str], *, overwrite: bool) -> None:
+def _set(kind: str, node: Object, changes: list[str], *, overwrite: bool) -> None:
+    values = node["metadata"][kind]
     for change in changes:
         key, separator, value = change.partition("=")
         if not separator:
@@ -71,14 +73,6 @@ def _set(values: Object, changes: list[str], *, overwrite: bool) -> None:
             )
         else:
             values[key] = value
-
-
-def _label(node: Object, changes: list[str], *, overwrite: bool) -> None:
-    _set(node["metadata"]["labels"], changes, overwrite=overwrite)
-
-
-def _annotate(node: Object, changes: list[str], *, overwrite: bool) -> None:
-    _set(node["metadata"]["annotations"], changes, overwrite=overwrite)
 
 
 def _taint(node: Object, changes: list[str], *, overwrite: bool) -> None:
@@ -93,7 +87,11 @@ def _taint(node: Object, changes: list[str], *, overwrite: bool) -> None:
         node["spec"]["taints"] = kept if change.endswith("-") else [*kept, new]
 
 
-_CHANGES = {"annotate": _annotate, "label": _label, "taint": _taint}
+_CHANGES: Mapping[str, Callable[..., None]] = {
+    "annotate": partial(_set, "annotations"),
+    "label": partial(_set, "labels"),
+    "taint": _taint,
+}
 
 
 def parse_taint(text: str) -> Object:

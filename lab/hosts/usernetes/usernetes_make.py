@@ -111,10 +111,6 @@ def _up(call: Call, account: Account, folder: str) -> str | None:
     return None
 
 
-def _text(call: Call, path: str) -> str:
-    return call.machine.read_text(path) or ""
-
-
 def _overlay_problem(call: Call, folder: str) -> str | None:
     """What compose would say about our overlay."""
     environment = call.environment
@@ -126,8 +122,8 @@ def _overlay_problem(call: Call, folder: str) -> str | None:
             return f"open {path}: no such file or directory"
     if f"{overlay}/compose.yaml" not in files:
         return "the compose overlay is not named"
-    made = _text(call, f"{overlay}/Dockerfile")
-    if not made.startswith(_text(call, f"{folder}/Dockerfile")):
+    made = call.machine.read_text(f"{overlay}/Dockerfile") or ""
+    if not made.startswith(call.machine.read_text(f"{folder}/Dockerfile") or ""):
         return f"{overlay}/Dockerfile: it does not begin with upstream's"
     if "nvidia-container-toolkit=" not in made:
         return f"{overlay}/Dockerfile: no container toolkit is installed"
