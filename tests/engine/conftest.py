@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from engine import secrets
 from tests.engine.diskkit import manager
-from tests.engine.warmkit import Warm, warm_engine
+from tests.engine.warmkit import warm_programs
 
 
 @pytest.fixture(scope="session")
-def warm() -> Iterator[Warm]:
-    """Commands of the engine that start quickly; for tests that are not about how it starts."""
-    with warm_engine() as made:
+def warm() -> Iterator[Path]:
+    """Programs that start quickly; for tests that are not about how they start."""
+    with warm_programs() as made:
         yield made
 
 

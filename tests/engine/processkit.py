@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from engine.backend import checkpoints
 from engine.backend.filebackend import FileBackend
 from engine.backend.layout import StackReference
 from engine.secrets import SecretsManager
-from tests.engine.warmkit import Warm
+from tests.engine.shellkit import command_in
 from tests.fixtures.keys import quick_keys
 from tests.fixtures.tables import beside
 from tests.fixtures.waiting import eventually
@@ -28,7 +28,6 @@ DEV = StackReference("proc", "dev")
 SALT = "v1:ip2XVbLTazw=:v1:32uGEF6AxQjTh976:VJ3lV7gQnrx2m+Hm9kPQkyTAE+dvPw=="
 """Of the passphrase `test`: with a salt of their own, each stack would have to derive a key."""
 
-COLD = (sys.executable, "-m", "engine")
 ODDITY = Path(__file__).with_name("oddity")
 """A folder for PATH with a plugin that answers nonsense."""
 
@@ -36,10 +35,13 @@ PROGRAMS = beside(__file__, "programs.yaml")
 
 
 class Engine:
-    """A project in a temporary folder and the command that runs it."""
+    """A project in a temporary folder, and the engine on it.
 
-    def __init__(self, root: Path, command: Sequence[str | Path] = COLD) -> None:
-        self.command = command
+    With a warm Python for programs it runs in this process, otherwise as a user starts it.
+    """
+
+    def __init__(self, root: Path, warm: Path | None = None) -> None:
+        self._here = warm is not None
         self.folder = root / "project"
         self.world = root / "world"
         for folder in (self.folder, self.world, root / "state"):
@@ -52,11 +54,12 @@ class Engine:
             "PULUMI_BACKEND_URL": f"file://{root / 'state'}",
             "PULUMI_CONFIG_PASSPHRASE": "test",
             "PULUMI_HOME": str(root / "home"),
+            "PULUMI_PYTHON_CMD": str(warm or sys.executable),
             "WORLD": str(self.world),
             **quick_keys(root.parent / "keys"),
         }
         # The plugin needs the SDK: its `python3` is that of the tests.
-        python = Path(sys.executable).parent
+        python = Path(self.env["PULUMI_PYTHON_CMD"]).parent
         self.env["PATH"] = os.pathsep.join([str(ODDITY), str(python), self.env["PATH"]])
         self.backend = FileBackend(root / "state")
         self.backend.prepare()
@@ -68,7 +71,7 @@ class Engine:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*self.command, *arguments],
+            [sys.executable, "-m", "engine", *arguments],
             cwd=self.folder,
             env=self.env,
             stdin=subprocess.DEVNULL,
@@ -78,9 +81,14 @@ class Engine:
         )
 
     def run(self, *arguments: str, expect: int = 0) -> str:
-        process = self.start(*arguments)
-        output, _ = process.communicate(timeout=120)
-        assert process.returncode == expect, output
+        if self._here:
+            done = command_in(self.folder, self.env, arguments)
+            code, output = done.code, done.out + done.err
+        else:
+            process = self.start(*arguments)
+            output, _ = process.communicate(timeout=120)
+            code = process.returncode
+        assert code == expect, output
         return output
 
     def start_up(self) -> subprocess.Popen[str]:
@@ -141,14 +149,15 @@ def end_processes(variable: str) -> None:
 
 
 @pytest.fixture
-def engine(tmp_path: Path, warm: Warm) -> Iterator[Engine]:
-    made = Engine(tmp_path, [warm.engine])
+def engine(tmp_path: Path, warm: Path) -> Iterator[Engine]:
+    made = Engine(tmp_path, warm)
     yield made
     made.end()
 
 
 @pytest.fixture
-def cold(engine: Engine) -> Engine:
+def cold(tmp_path: Path) -> Iterator[Engine]:
     """With processes as a user starts them."""
-    engine.command = COLD
-    return engine
+    made = Engine(tmp_path)
+    yield made
+    made.end()

@@ -16,17 +16,6 @@ STEPS = [(scenario, step) for scenario in SCENARIOS for step in run.recorded(sce
 """Scenarios and what was recorded of each of their steps."""
 
 
-def pickled(name: str) -> str:
-    """What a dynamic provider of this class looks like in a state."""
-    module, _, attribute = name.rpartition(".")
-    return base64.b64encode(f"\x80\x02c{module}\n{attribute}\n.".encode("latin-1")).decode()
-
-
-def provider_id(number: str) -> str:
-    """The id that stands for `<provider-id-N>`."""
-    return str(uuid.UUID(int=int(number) | 4 << 76 | 2 << 62))
-
-
 def export_of(recorded: Mapping[str, Any], providers: Mapping[str, str]) -> dict[str, Any]:
     """A recorded state as an export with its secrets in the clear.
 
@@ -42,14 +31,17 @@ def _real(value: Any, providers: Mapping[str, str]) -> Any:
     if isinstance(value, list):
         return [_real(item, providers) for item in value]
     if isinstance(value, str):
-        for number in map(str, range(9, 0, -1)):
-            value = value.replace(f"<provider-id-{number}>", provider_id(number))
+        for number in range(9, 0, -1):
+            id_ = uuid.UUID(int=number | 4 << 76 | 2 << 62)
+            value = value.replace(f"<provider-id-{number}>", str(id_))
         return value
     if not isinstance(value, dict):
         return value
     if "$provider" in value:
         name = value["$provider"]
-        return providers.get(name) or pickled(name)
+        module, _, attribute = name.rpartition(".")
+        made_up = f"\x80\x02c{module}\n{attribute}\n.".encode("latin-1")
+        return providers.get(name) or base64.b64encode(made_up).decode()
     if "$secret" in value:
         plain = json.dumps(_real(value["$secret"], providers))
         return {SIGNATURE: SECRET, "plaintext": plain}

@@ -7,8 +7,10 @@ import dataclasses
 import functools
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -76,6 +78,16 @@ class Shell:
             str(p.relative_to(self.state / ".pulumi"))
             for p in (self.state / ".pulumi").glob(pattern)
         )
+
+
+def command_in(folder: Path, env: Mapping[str, str], arguments: Sequence[str]) -> Done:
+    """A command with this folder and environment, as if it were a process."""
+    with (
+        mock.patch.dict(os.environ, env, clear=True),
+        mock.patch("engine.cli.main.build", whole),
+        contextlib.chdir(folder),
+    ):
+        return Shell(folder)(*arguments)
 
 
 Run = Callable[[Request, SnapshotStore, Callable[[Event], None], Cancellation], Outcome]

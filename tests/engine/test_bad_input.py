@@ -9,8 +9,7 @@ import pytest
 
 from engine.goal import GoalError, from_request
 from engine.protocol import resource_pb2
-from tests.engine.processkit import COLD, PROGRAMS, Engine
-from tests.engine.warmkit import Warm
+from tests.engine.processkit import PROGRAMS, Engine
 from tests.fixtures.tables import beside
 
 ROWS = beside(__file__, "rows.yaml")
@@ -19,9 +18,9 @@ HEAD = GOOD.partition("Odd(")[0]
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Iterator[Engine]:
+def filled(tmp_path_factory: pytest.TempPathFactory, warm: Path) -> Iterator[Engine]:
     """A stack with two resources, which no program of this module may change."""
-    made = Engine(tmp_path_factory.mktemp("bad"), [warm.engine])
+    made = Engine(tmp_path_factory.mktemp("bad"), warm)
     made.program(GOOD)
     made.up()
     yield made
@@ -80,10 +79,8 @@ def test_a_plan_that_meets_a_protected_resource_is_told_as_failed(engine: Engine
 
 def test_a_python_that_is_not_there_is_named(engine: Engine) -> None:
     engine.program("import pulumi\n")
-    command, engine.command = engine.command, COLD
     engine.env["PULUMI_PYTHON_CMD"] = "/no/such/python"
     output = engine.up(expect=1)
-    engine.command = command
     assert "/no/such/python" in output
     assert "Traceback" not in output
 

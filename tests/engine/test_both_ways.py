@@ -23,7 +23,6 @@ from tests.engine.reference import run
 from tests.engine.reference.normalise import Normaliser, provider_name
 from tests.engine.reference.run import Playground
 from tests.engine.shellkit import Shell, shell
-from tests.engine.warmkit import Warm
 
 __all__ = ["shell", "stack"]
 
@@ -61,7 +60,7 @@ def test_a_recorded_state_is_written_back_byte_for_byte(stack: DiskStack) -> Non
 def first_up(tmp_path: Path) -> Callable[[str, str], tuple[Playground, dict[str, Any]]]:
     """A scenario after its first `up`, and the state that this made."""
 
-    def up(scenario: str, engine: str | Warm) -> tuple[Playground, dict[str, Any]]:
+    def up(scenario: str, engine: str | Path) -> tuple[Playground, dict[str, Any]]:
         folder = tmp_path / "played"
         folder.mkdir()
         played = Playground(scenario, engine, folder)
@@ -73,7 +72,7 @@ def first_up(tmp_path: Path) -> Callable[[str, str], tuple[Playground, dict[str,
     return up
 
 
-def changes_nothing(played: Playground, engine: str | Warm, wanted: dict[str, Any]) -> None:
+def changes_nothing(played: Playground, engine: str | Path, wanted: dict[str, Any]) -> None:
     """Whatever `engine` does with the stack, the state is still `wanted`."""
     for command in (
         ("preview", "--expect-no-changes"),
@@ -88,7 +87,7 @@ def changes_nothing(played: Playground, engine: str | Warm, wanted: dict[str, An
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scenario", ["01-component", "02-secrets"])
 def test_a_recorded_state_is_taken_over_without_a_change(
-    first_up, scenario: str, warm: Warm
+    first_up, scenario: str, warm: Path
 ) -> None:
     played, _ = first_up(scenario, warm)
     recorded = next(s for s in run.recorded(scenario) if s["summary"]["op"] == "up")["state"]

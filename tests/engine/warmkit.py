@@ -5,41 +5,49 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.fixtures.keys import quick_keys
 
+_READY = "tests.engine.warm.ready"
 _CODE = Path(__file__).with_name("warm")
 _ROOT = Path(__file__).parents[2]
+_GRPC = ("grpc._channel", "grpc._server", "pwd", "concurrent.futures.thread")
 _ENGINE = (
-    *("engine.cli.main", "engine.deployment", "engine.display.base"),
+    *("engine.cli.main", "engine.deployment", "engine.display.base", *_GRPC),
     *("engine.cli.runs", "engine.display.lines", "engine.backend.filebackend"),
-    *("engine.display.digest", "engine.display.eventlines", "grpc._channel", "grpc._server"),
-    *("grpc._utilities", "cryptography.hazmat.primitives.ciphers.aead", "pwd"),
+    *("engine.display.digest", "engine.display.eventlines"),
+    "cryptography.hazmat.primitives.ciphers.aead",
 )
-_PROGRAM = ("pulumi", "pulumi.dynamic", "asyncio", "runpy", "json", "grpc._channel", "grpc._server")
-_PROJECT = (*_PROGRAM, "stacks.caas", "stacks.rke2", "stacks.usernetes")
+_PROGRAM = ("pulumi", "pulumi.dynamic", "asyncio", "runpy", "json", *_GRPC)
+_HOSTS = (
+    *("boot", "cdi", "driver", "preflight", "rke2"),
+    *("rootless", "service_vm", "usernetes", "vfio"),
+)
+_PROJECT = (
+    *(*_PROGRAM, "stacks.caas", "stacks.rke2", "stacks.usernetes", "kubernetes"),
+    *("gpuclusters.providers.server", "gpuclusters.fabric.manager", "gpuclusters.kube.objects"),
+    *(f"gpuclusters.{name}.host" for name in _HOSTS),
+    *("gpuclusters.cli.main", "gpuclusters.cli.drift_look", "gpuclusters.cli.verify"),
+    *("lab.service", "lab.nodes.process", "lab.control_plane.lifecycle", "lab.kubelet.process"),
+    *("lab.gpu_operator.process", "rich._emoji_codes"),
+)
+_PLACE: Any = {"prefix": "warm-", "ignore_cleanup_errors": True}
 _STAND_INS = ("kubernetes", "command")
-_CLI = ("gpuclusters.cli.main", "gpuclusters.cli.drift_look", "gpuclusters.cli.verify")
+_OF_STAND_INS = (*_GRPC, "engine.stand_ins.process", "lab.tools.resolver")
 
 
 @dataclasses.dataclass(frozen=True)
-class Warm:
-    """Commands: `engine` stands for `python -m engine`, `python` for the Python of programs."""
+class WarmProject:
+    """Commands: `python` for programs, `engine` for `python -m engine`, `cli` for `gpu-clusters`."""
 
-    engine: Path
     python: Path
-
-
-@dataclasses.dataclass(frozen=True)
-class WarmProject(Warm):
-    """With `cli` for `python -m gpuclusters.cli`; `python` knows the stacks too."""
-
+    engine: Path
     cli: Path
     plugins: Path
     """A folder for PATH with the stand-ins for provider plugins."""
@@ -52,64 +60,50 @@ class WarmProject(Warm):
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="warm-"))  # a short path: it is that of a socket
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
 def warm_project() -> Iterator[WarmProject]:
     """Commands for one checkout, until the end of the context.
 
-    What they start of the lab (hosts, control plane, engines) are processes like any.
+    What they start of the lab (hosts, control plane) are processes like any.
     """
-    with _folder() as folder, contextlib.ExitStack() as servers:
+    with tempfile.TemporaryDirectory(**_PLACE) as name, contextlib.ExitStack() as servers:
+        folder = Path(name)
         plugins = folder / "plugins"
         plugins.mkdir()
-        made = WarmProject(folder / "engine", folder / "python", folder / "cli", plugins)
+        made = WarmProject(folder / "python", folder / "engine", folder / "cli", plugins)
         _write(made.python, f"{folder}/python.socket")
         _write(made.engine, f"{folder}/engine.socket -m engine")
-        _write(made.cli, f"{folder}/cli.socket -m gpuclusters.cli")
+        _write(folder / "for-cli", f"{folder}/engine.socket")
+        _write(made.cli, f"{folder}/python.socket -m gpuclusters.cli")
         modules = [f"engine.stand_ins.{name}" for name in _STAND_INS]
         for name, module in zip(_STAND_INS, modules, strict=True):
             _write(plugins / f"pulumi-resource-{name}", f"{folder}/plugins.socket -P -m {module}")
         servers.enter_context(_served(folder, "python.socket", _PROJECT))
         servers.enter_context(_served(folder, "engine.socket", _ENGINE))
-        servers.enter_context(_served(folder, "cli.socket", _CLI))
-        providers = tuple(f"{module}.provider" for module in modules)
-        servers.enter_context(_served(folder, "plugins.socket", providers))
+        providers = (f"{module}.provider" for module in modules)
+        servers.enter_context(_served(folder, "plugins.socket", (*providers, *_OF_STAND_INS)))
         yield made
 
 
 @contextlib.contextmanager
 def warm_python(*modules: str) -> Iterator[Path]:
     """A Python that has imported these, until the end of the context."""
-    with _folder() as folder, _served(folder, "python.socket", modules):
-        _write(folder / "python", f"{folder}/python.socket")
-        yield folder / "python"
-
-
-@contextlib.contextmanager
-def warm_engine() -> Iterator[Warm]:
-    """Commands that work until the end of the context."""
-    with _folder() as folder, contextlib.ExitStack() as servers:
+    with tempfile.TemporaryDirectory(**_PLACE) as name:
         # Plugins in Python find theirs by that name on PATH.
-        (folder / "bin").mkdir()
-        made = Warm(folder / "engine", folder / "bin" / "python3")
-        _write(made.python, f"{folder}/python.socket")
-        _write(made.engine, f"{folder}/engine.socket -m engine", made.python)
-        servers.enter_context(_served(folder, "python.socket", _PROGRAM))
-        servers.enter_context(_served(folder, "engine.socket", _ENGINE))
-        yield made
+        made = Path(name, "bin", "python3")
+        made.parent.mkdir()
+        _write(made, f"{name}/python.socket")
+        with _served(Path(name), "python.socket", modules):
+            yield made
 
 
-def _write(file: Path, arguments: str, python: Path | None = None) -> None:
-    variable = f'PULUMI_PYTHON_CMD={python} PATH="{python.parent}:$PATH" ' if python else ""
+def warm_programs() -> contextlib.AbstractContextManager[Path]:
+    """A Python for programs and plugins."""
+    return warm_python(*_PROGRAM)
+
+
+def _write(file: Path, arguments: str) -> None:
     client = f"{sys.executable} -IS {_CODE / 'client.py'}"
-    file.write_text(f'#!/bin/sh\n{variable}exec {client} {arguments} "$@"\n')
+    file.write_text(f'#!/bin/sh\nexec {client} {arguments} "$@"\n')
     file.chmod(0o700)
 
 
@@ -118,20 +112,19 @@ def _served(folder: Path, name: str, modules: tuple[str, ...]) -> Iterator[None]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PULUMI_")}
     keys = quick_keys(folder / "keys")
     server = subprocess.Popen(
-        [sys.executable, str(_CODE / "server.py"), str(folder / name), *modules],
+        [sys.executable, str(_CODE / "server.py"), str(folder / name), *modules, _READY],
         cwd=_ROOT,
         env={
             **environment,
             **keys,
             "PYTHONPATH": os.pathsep.join((keys["PYTHONPATH"], str(_ROOT))),
             "PYTHONHASHSEED": "0",
+            "WARM_ENGINE": str(folder / "for-cli"),
             "PYTHONDONTWRITEBYTECODE": "1",
         },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    assert server.stdin is not None
-    assert server.stdout is not None
     try:
         assert server.stdout.readline() == b"ready\n"
         yield

@@ -18,7 +18,6 @@ from engine.stand_ins.gcp.kinds import table
 from engine.values import UNKNOWN
 from tests.engine.processkit import Engine
 from tests.engine.stand_ins.plugin import Plugin, State, running
-from tests.engine.warmkit import Warm
 from tests.fixtures.tables import beside
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -164,9 +163,9 @@ STORY = beside(__file__, "gcp.yaml")
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Iterator[Engine]:
+def engine(tmp_path_factory: pytest.TempPathFactory, warm: Path) -> Iterator[Engine]:
     """A project with one machine on Google Cloud."""
-    made = Engine(tmp_path_factory.mktemp("gcp"), [warm.engine])
+    made = Engine(tmp_path_factory.mktemp("gcp"), warm)
     plugin = {"name": "gpu-clusters", "path": str(ROOT / "gpuclusters/providers")}
     project = {"name": "proc", "runtime": "python", "plugins": {"providers": [plugin]}}
     (made.folder / "Pulumi.yaml").write_text(json.dumps(project))

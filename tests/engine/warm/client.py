@@ -16,12 +16,12 @@ _PARENT_SECONDS = 0.3
 def main() -> int:
     """Have it run; give its exit code."""
     parent = posix.getppid()
+    # Whatever their numbers: those of a client with many open files are large. That of the listing
+    # itself is the next free one, which is the connection's then.
+    files = sorted(map(int, posix.listdir("/proc/self/fd")))
     connection = _socket.socket(_socket.AF_UNIX)
     connection.connect(sys.argv[1])
-    own = connection.fileno()
-    # Whatever their numbers: those of a client with many open files are large.
-    listed = sorted(map(int, posix.listdir("/proc/self/fd")))
-    files = [number for number in listed if number != own and _open(number)]
+    files.remove(connection.fileno())
     words = [posix.getcwd(), str(len(sys.argv) - 2), *sys.argv[2:], *map(str, files)]
     fields = [word.encode("utf-8", "surrogateescape") for word in (str(len(files)), *words)]
     variables = [b"%b=%b" % variable for variable in posix.environ.items()]
@@ -40,14 +40,6 @@ def main() -> int:
         except TimeoutError:
             if posix.getppid() != parent:
                 return 1
-
-
-def _open(number: int) -> bool:
-    try:
-        posix.fstat(number)
-    except OSError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

@@ -31,11 +31,12 @@ _SIGNAL = 256
 def main() -> None:
     """Serve until the standard input ends; return in the processes that are to run something."""
     path, *modules = sys.argv[1:]
+    gc.disable()
     for module in modules:
         importlib.import_module(module)
     # What is there stays in pages that all share: nobody looks through it for garbage.
-    gc.collect()
     gc.freeze()
+    gc.enable()
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)
     listening.listen(64)
