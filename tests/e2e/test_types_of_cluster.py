@@ -1,4 +1,7 @@
-"""One lab and one stack through three types: caas on a cluster that it makes itself, usernetes, and rke2."""
+"""One lab and one stack through three types: caas on a cluster that it makes itself, usernetes, and rke2.
+
+The `up` that makes the rke2 cluster is killed again and again; then a layout is changed, and all drifts.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,20 +17,43 @@ from lab.hosts import faults, injecting
 from lab.hosts.rke2 import rke2_release
 from lab.usernetes import faults as in_node
 from tests.e2e.conftest import Checkout, checkout
+from tests.e2e.drifting import by_hand, check, drift, told
+from tests.e2e.killing import ENDS, Kill, up_through_kills
 from tests.fixtures.waiting import eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
 
 VERSION = "v1.35.7+rke2r1"
 KUBERNETES = {
     "source": "rke2",
     "version": VERSION,
     "artifacts": {"source": "download", "checksum": rke2_release.checksum(VERSION)},
-    "servers": [{"name": "cp-02"}],
+    "servers": [{"name": "cp-00"}],
     "cis-profile": True,
 }
 AS_OWNER = "sudo -n -H -u ubuntu"
 FOUR = {"nvidia.com/gpu": "4"}
+WORKERS = [{"host": "u7s-02", "number": 2}, {"host": "u7s-03", "number": 3}]
+TRAINING = {
+    "rung": 9,
+    "training": {"image": f"lab.example.com/pytorch@sha256:{'0' * 64}", "cuda": "12.6"},
+}
+KILLS = (
+    Kill("Rke2Node", "everything", seconds=1),  # the first server is at its installation
+    Kill("Rke2Node", "engine", event=ENDS),  # others join
+    Kill("Release", "everything", seconds=0.5, by_hand="gpu-operator/gpu-operator"),
+    Kill("MigLayout", "engine"),
+)
+SERVERS = ("cp-01", "cp-02", "cp-03")
+GPU = {"gpu": {"product": "a100-sxm4-80gb", "count": 8}}
+WHOLE: dict[str, Any] = {"name": "whole", "nodes": ["gpu-01"], **GPU}
+SLICED: dict[str, Any] = {"name": "sliced", "nodes": ["gpu-02"], **GPU, "mig": "all-3g.40gb"}
+PLAIN: dict[str, Any] = {"name": "plain", "nodes": ["worker-01"]}
+OFFERED: dict[str, dict[str, str]] = {
+    **{name: {} for name in (*SERVERS, "worker-01")},
+    "gpu-01": {"nvidia.com/gpu": "8"},
+    "gpu-02": {"nvidia.com/gpu": "16"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +66,23 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
             tenants=[{"name": "acme", "gpus": 4}],
             proof=None,
         )
+        made.configure(
+            "rke2",
+            servers=list(SERVERS),
+            pools=[WHOLE, SLICED, PLAIN],
+            registration_address="127.0.0.1",
+        )
+        # The third has its machine from the start, and is a node later.
+        made.configure("usernetes", workers=WORKERS)
         made.up()
         yield made
 
 
-def changed_to(dev: Checkout, cluster_type: str) -> set[str]:
-    """Make it a cluster of another type; gives the classes of what goes, as a preview says it."""
+def of_type(dev: Checkout, cluster_type: str) -> set[str]:
+    """Configure a cluster of another type; gives the classes of what goes, as a preview says it."""
     with dev.configuration() as config:
         config["gpu-clusters:cluster-type"] = cluster_type
-    goes = {step.split()[1] for step in dev.plan() if step.startswith("delete ")}
-    dev.up()
-    return goes
+    return {step.split()[1] for step in dev.plan() if step.startswith("delete ")}
 
 
 def without_rke2(dev: Checkout, *machines: str) -> None:
@@ -89,11 +122,11 @@ def test_tenants_get_kata_on_a_cluster_that_the_stack_makes(dev: Checkout) -> No
         )
         for name, node in dev.nodes_of_api().items()
     }
-    assert nodes == {"cp-02": ("True", True, ["CriticalAddonsOnly"]), "hgx-01": ("True", False, [])}
+    assert nodes == {"cp-00": ("True", True, ["CriticalAddonsOnly"]), "hgx-01": ("True", False, [])}
     (tenancy,) = dev.kubectl("get", "tenancies")["items"]
     assert {c["type"]: c["status"] for c in tenancy["status"]["conditions"]}["Ready"] == "True"
     dev.comes_to([1, 5, 12, 14], "hgx-01")
-    dev.unharmed("cp-02", "hgx-01")
+    dev.unharmed("cp-00", "hgx-01")
     # With the CIS profile every namespace of ours says what its pods may.
     enforced = {
         item["metadata"]["name"]: item["metadata"]["labels"].get(
@@ -109,21 +142,48 @@ def test_tenants_get_kata_on_a_cluster_that_the_stack_makes(dev: Checkout) -> No
         "kata-system": "privileged",
         "tenant-acme": "restricted",
     }
-    dev.up_again()
 
 
 def test_a_cluster_of_one_account_without_privileges_takes_its_place(dev: Checkout) -> None:
-    goes = changed_to(dev, "usernetes")
+    dev.configure("usernetes", workers=WORKERS[:1], proof={"rung": 4})
+    goes = of_type(dev, "usernetes")
     assert {"Rke2Node", "VfioBinding", "Release", "TenancyPolicy"} <= goes
+    dev.up()
     assert not [r["urn"] for r in dev.state() if ":caas:" in r["urn"]]
-    without_rke2(dev, "cp-02", "hgx-01")
+    without_rke2(dev, "cp-00", "hgx-01")
     without_caas(dev, "hgx-01")
     assert dev.gpus() == {"u7s-01": FOUR, "u7s-02": FOUR}
     for host in ("u7s-01", "u7s-02"):
         assert "rootless" in dev.on_host(host, f"{AS_OWNER} docker info")
         assert uuids(dev, host)
     dev.unharmed("u7s-01", "u7s-02")
+
+
+def test_a_third_worker_comes_alone_and_a_machine_that_was_replaced_gets_its_node_anew(
+    dev: Checkout,
+) -> None:
+    dev.configure("usernetes", workers=WORKERS)
+    own = ["GpuDriver u7s-03-driver", "RootlessHost u7s-03-rootless", "UsernetesNode u7s-03-node"]
+    comes = dev.plan()
+    assert {*(f"create {one}" for one in own), "update PluginGate gpus-gate"} <= set(comes)
+    assert not [step for step in comes if "u7s-01" in step or "u7s-02" in step]
+
+    before = uuids(dev, "u7s-02")
+    done = dev.run("lab", "reinstall", "u7s-02")
+    assert done.returncode == 0, done.stdout + done.stderr
+    injecting.inject(dev.lab / "hosts", "u7s-02", faults.GpusReplaced())
+    dev.configure("usernetes", proof=TRAINING)
+    dev.up()
+    assert uuids(dev, "u7s-02").isdisjoint(before), "another machine has other GPUs"
+    assert dev.gpus() == {"u7s-01": FOUR, "u7s-02": FOUR, "u7s-03": FOUR}
     dev.not_in_state("client-key-data", "kubeadm join")
+
+    dev.configure("usernetes", workers=WORKERS[:1])
+    of_all = {"update PluginGate gpus-gate", "update TrainingProof proof"}
+    goes = dev.plan()
+    assert {f"delete {one}" for one in own} | of_all <= set(goes)
+    assert not [step for step in goes if "u7s-01" in step or "u7s-02" in step]
+    dev.configure("usernetes", workers=WORKERS)
 
 
 def test_every_rung_is_climbed_again_and_kept_as_evidence_and_a_fault_fails_at_its_own(
@@ -146,64 +206,86 @@ def test_every_rung_is_climbed_again_and_kept_as_evidence_and_a_fault_fails_at_i
     assert "no names by UUID, or those of other GPUs" in failed[0]["said"]
 
 
-def test_a_third_worker_comes_alone_and_a_machine_that_was_replaced_gets_its_node_anew(
+def test_a_killed_up_makes_of_bare_machines_an_rke2_cluster_whose_nodes_offer_their_gpus(
     dev: Checkout,
 ) -> None:
-    workers = [{"host": "u7s-02", "number": 2}, {"host": "u7s-03", "number": 3}]
-    dev.configure("usernetes", workers=workers)
-    dev.run("lab", "start")
-    own = ["GpuDriver u7s-03-driver", "RootlessHost u7s-03-rootless", "UsernetesNode u7s-03-node"]
-    of_all = {"update PluginGate gpus-gate", "update TrainingProof proof"}
-    comes = dev.plan()
-    assert {f"create {one}" for one in own} | of_all <= set(comes)
-    assert not [step for step in comes if "u7s-01" in step or "u7s-02" in step]
-
-    before = uuids(dev, "u7s-02")
-    done = dev.run("lab", "reinstall", "u7s-02")
-    assert done.returncode == 0, done.stdout + done.stderr
-    injecting.inject(dev.lab / "hosts", "u7s-02", faults.GpusReplaced())
-    dev.up()
-    assert uuids(dev, "u7s-02").isdisjoint(before), "another machine has other GPUs"
-    assert dev.gpus() == {"u7s-01": FOUR, "u7s-02": FOUR, "u7s-03": FOUR}
-
-    dev.configure("usernetes", workers=workers[:1])
-    goes = dev.plan("--refresh")
-    assert {f"delete {one}" for one in own} | of_all <= set(goes)
-    assert not [step for step in goes if "u7s-01" in step or "u7s-02" in step]
-
-
-def test_bare_machines_become_an_rke2_cluster_whose_nodes_offer_their_gpus(dev: Checkout) -> None:
-    goes = changed_to(dev, "rke2")
+    goes = of_type(dev, "rke2")
     assert {"UsernetesNode", "RootlessHost", "GpuDriver"} <= goes
-    for host in ("u7s-01", "u7s-02"):
+    met = up_through_kills(dev, KILLS)
+    assert len(met) >= len(KILLS) - 1, met
+    for host in ("u7s-01", "u7s-02", "u7s-03"):
         containers = dev.on_host(host, f"{AS_OWNER} docker ps -a 2>&1 || true")
         assert re.search("CONTAINER ID|not found|Cannot connect", containers), containers
         assert "usernetes-node" not in containers
-    offered = {
-        "cp-01": {},
-        "gpu-01": {"nvidia.com/gpu": "8"},
-        "gpu-02": {"nvidia.com/gpu": "56"},
-    }
     # What goes last takes the RuntimeClass of both with it, and the operator makes it again.
-    eventually(lambda: dev.gpus() == offered, "the GPUs of the new cluster")
+    eventually(lambda: dev.gpus() == OFFERED, "the GPUs of the new cluster")
     pools = {
         name: node["metadata"]["labels"].get("gpu-clusters.dev/pool")
         for name, node in dev.nodes_of_api().items()
     }
-    assert pools == {"cp-01": None, "gpu-01": "whole", "gpu-02": "sliced"}
+    of_agents = {"gpu-01": "whole", "gpu-02": "sliced", "worker-01": "plain"}
+    assert pools == {**dict.fromkeys(SERVERS), **of_agents}
     namespace = dev.kubectl("get", "namespace", "gpu-operator")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
     for host in ("gpu-01", "gpu-02"):
         shown = dev.on_host(host, "nvidia-smi --query-gpu=driver_version --format=csv,noheader")
         assert set(shown.split()) == {"580.178.04"}
-    dev.unharmed("cp-01", "gpu-01", "gpu-02")
+    dev.unharmed(*OFFERED)
     token = dev.on_host("cp-01", "sudo -n cat /var/lib/rancher/rke2/server/token").strip()
     assert len(token) > 20
     dev.not_in_state(token.rsplit(":", 1)[-1])
+    urns = [resource["urn"] for resource in dev.state()]
+    assert len(set(urns)) == len(urns)
     eventually(lambda: dev.plan("--refresh") == [], "a cluster that nothing is to be changed in")
+
+
+def test_another_layout_of_one_pool_leaves_the_others_alone(dev: Checkout) -> None:
+    dev.configure("rke2", pools=[WHOLE, {**SLICED, "mig": "all-2g.20gb"}, PLAIN])
+    assert dev.plan() == [
+        "update GpuReadiness gpus-gate",
+        "update MigLayout gpu-02-mig",
+        "update ProofRun proof",
+    ]
+    # Which runs nothing: slices were computed with before.
+    dev.configure("rke2", proof={"level": "L0"})
+    dev.up()
+    assert dev.gpus() == {**OFFERED, "gpu-02": {"nvidia.com/gpu": "24"}}
+
+
+def test_drift_of_an_rke2_cluster_is_found_and_a_machine_that_is_away_hides_nothing(
+    dev: Checkout,
+) -> None:
+    wanted = by_hand(dev, "of rke2")
+    # As after somebody unloaded the module and loaded another.
+    (version,) = (dev.lab / "hosts" / "gpu-01").rglob("proc/driver/nvidia/version")
+    version.write_text(version.read_text().replace("580.178.04", "570.86.15"))
+    with dev.api() as api:
+        api.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stranger"}})
+    injecting.inject(dev.lab / "hosts", "cp-01", faults.RefuseConnections())
+    code, report = drift(dev)
+    injecting.clear(dev.lab / "hosts", "cp-01")
+    assert code == 2, json.dumps(report, indent=1)
+    assert any("cp-01" in one["what"] for one in report["not_looked_at"])
+    wanted |= {
+        ("driver.loaded-other", "gpu-01", "gpu-01-driver"),
+        ("node.unknown", "stranger", "stranger"),
+        ("host.unreachable", "cp-01", "cp-01"),
+    }
+    waiting = {
+        "node-missing", "not-allocatable", "not-discovered", "not-validated", "policy-not-ready", "rollout",
+    }  # fmt: skip
+    also = {
+        "node.allocatable-lower",
+        "stack.resource-changed",
+        "gpu-operator.not-ready",
+        "host.reboot-pending",
+    }
+    check(report, wanted, also | {f"gpu.{one}" for one in waiting})
+    assert ("node.allocatable-lower", "gpu-02") in {one[:2] for one in told(report)}
+    assert report["up_would"], "what up would do is known for what was reached"
 
 
 def test_destroy_takes_the_machines_out_of_the_cluster_and_ends_it(dev: Checkout) -> None:
     dev.destroy()
-    assert dev.nodes_of_api() == {}
-    without_rke2(dev, "cp-01", "gpu-01", "gpu-02")
+    assert set(dev.nodes_of_api()) == {"stranger"}, "a node of somebody else stays"
+    without_rke2(dev, *OFFERED)
