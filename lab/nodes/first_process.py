@@ -28,6 +28,8 @@ from lab.nodes.program import Program
 _SETTLED_SECONDS = 60.0
 _CONTAINERD_SECONDS = 300.0
 _AGAIN_SECONDS = 0.5
+_GIVEN_UP_SECONDS = 10.0
+"""Longer than whoever dials waits."""
 _SERVES_SECONDS = 240.0
 """Other labs may have all watches of files that this user has, until they end."""
 CONTAINERD = "containerd"
@@ -93,7 +95,17 @@ class FirstProcess:
         if len(where) != 2 or not where[1].isdigit():
             writer.close()
             return
-        far = functools.partial(asyncio.open_connection, where[0].decode(), int(where[1]))
+
+        async def far() -> relay.Streams:
+            try:
+                return await asyncio.open_connection(where[0].decode(), int(where[1]))
+            except ConnectionError:
+                raise
+            except OSError:
+                # The kernel has given up a node that is cut off. That is no refusal: another try may lead elsewhere.
+                await asyncio.sleep(_GIVEN_UP_SECONDS)
+                raise
+
         await self._while_plugged(relay.to(far, b"\n"), reader, writer)
 
     async def _while_plugged(

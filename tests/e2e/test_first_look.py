@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.engine.warmkit import WarmProject, warm_project
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("GOOGLE_", "PULUMI_", "GPU_CLUSTERS_")
@@ -17,16 +18,23 @@ OURS = ("GOOGLE_", "PULUMI_", "GPU_CLUSTERS_")
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="module")
+def warm() -> Iterator[WarmProject]:
+    with warm_project() as made:
+        yield made
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path, warm: WarmProject) -> Run:
     """A command about a stack, in a home that is empty before and has no state afterwards."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(OURS)}
     env |= {"HOME": str(tmp_path), "GPU_CLUSTERS_ENGINE": "embedded", "COLUMNS": "200"}
+    env |= warm.variables
 
     def run(verb: str, stack: str, *flags: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         file = ROOT / f"Pulumi.{stack}.yaml"
         before = file.read_bytes()
-        command = [sys.executable, "-m", "gpuclusters.cli", verb, "--stack", stack, *flags]
+        command = [warm.cli, verb, "--stack", stack, *flags]
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
