@@ -102,7 +102,7 @@ class FirstProcess:
             except ConnectionError:
                 raise
             except OSError:
-                # The kernel has given up a node that is cut off. That is no refusal: another try may lead elsewhere.
+                # The kernel has given up a node that is cut off. That is no refusal: another try may lead on.
                 await asyncio.sleep(_GIVEN_UP_SECONDS)
                 raise
 

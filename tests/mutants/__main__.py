@@ -13,9 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -62,14 +63,20 @@ def copied(to: Path) -> Path:
     return to
 
 
+@cache
+def _texts(tree: Path) -> Mapping[Path, str]:
+    """What mutants break, before any does."""
+    files = (file for place in PLACES for file in sorted((tree / place).rglob("*")))
+    return {file: file.read_text() for file in files if file.suffix in SUFFIXES}
+
+
 def place_of(mutant: Mutant, tree: Path) -> Path:
     """The one file with the text.
 
     Raises:
         MutantError: it stands nowhere, or more than once.
     """
-    files = [f for p in PLACES for f in sorted((tree / p).rglob("*")) if f.suffix in SUFFIXES]
-    found = [f for f in files for _ in range(f.read_text().count(mutant.find))]
+    found = [f for f, text in _texts(tree).items() for _ in range(text.count(mutant.find))]
     if len(found) != 1:
         where = ", ".join(str(f.relative_to(tree)) for f in found) or "nowhere"
         raise MutantError(f"{mutant.breaks}: its text stands {where}: {mutant.find!r}")
