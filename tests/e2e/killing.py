@@ -38,7 +38,6 @@ class Kill:
     Ctrl-C twice, after which the run ends without waiting for what is under way."""
     seconds: float = 0
     """How long the step is at work by then."""
-    event: str = STARTS
     by_hand: str = ""
     """Repaired with the commands of docs/recover.md, given for this release (`NAMESPACE/NAME`); else the next
     `gpu-clusters up` does it."""
@@ -94,7 +93,7 @@ def _is_at(line: str, kill: Kill) -> bool:
     return (
         step is not None
         and step["type"].rsplit(":", 1)[-1] == kill.kind
-        and re.fullmatch(kill.event, step["words"]) is not None
+        and re.fullmatch(STARTS, step["words"]) is not None
     )
 
 

@@ -18,7 +18,7 @@ from lab.hosts.rke2 import rke2_release
 from lab.usernetes import faults as in_node
 from tests.e2e.conftest import Checkout, checkout
 from tests.e2e.drifting import by_hand, check, drift, told
-from tests.e2e.killing import ENDS, Kill, up_through_kills
+from tests.e2e.killing import Kill, up_through_kills
 from tests.fixtures.waiting import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
@@ -40,8 +40,6 @@ TRAINING = {
 }
 KILLS = (
     Kill("Rke2Node", "everything", seconds=1),  # the first server is at its installation
-    Kill("Rke2Node", "engine", event=ENDS),  # others join
-    Kill("Release", "everything", seconds=0.5, by_hand="gpu-operator/gpu-operator"),
     Kill("MigLayout", "engine"),
 )
 SERVERS = ("cp-01", "cp-02", "cp-03")
