@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.components.recorder import own_event_loop
 
-# Four workers and hundreds of commands import the same modules: where an environment forbids to keep
+# All workers and hundreds of commands import the same modules: where an environment forbids to keep
 # bytecode, half of what tests cost is compiling. What is written is ignored by git, as everywhere.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
