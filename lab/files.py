@@ -45,5 +45,5 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file, readable by its owner alone."""
-    write_atomic(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode(), mode=0o600)
+    """Replace a JSON file, readable by its owner alone. In one line: the encoder in C writes no other."""
+    write_atomic(path, (json.dumps(value, sort_keys=True) + "\n").encode(), mode=0o600)

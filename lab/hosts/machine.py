@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from lab.files import read_json, write_atomic
+from lab.files import read_json, write_json
 from lab.hosts import journal
 from lab.hosts.folder import HostFolder
 from lab.hosts.hardware.board import Board
@@ -48,7 +48,7 @@ class Machine:
         """Write the state, if it is another than the one that was written."""
         text = json.dumps(self.state, sort_keys=True)
         if text != self._saved:
-            write_atomic(self.folder.state, text.encode(), mode=0o600)
+            write_json(self.folder.state, self.state)
             self._saved = text
 
     def note(self, event: str, **values: Any) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.files import read_json, write_atomic
+from lab.files import read_json, write_json
 from lab.hosts.faults import read as faults_of
 from lab.hosts.folder import HostsFolder
 from lab.hosts.hardware.board import board
@@ -75,9 +75,8 @@ class Clusters:
             known = self.read()
             before = json.dumps(known)
             yield known
-            # In one line: the encoder in C writes no other, and the file is read at every command.
-            if (now := json.dumps(known)) != before:
-                write_atomic(self._file, now.encode(), mode=0o600)
+            if json.dumps(known) != before:
+                write_json(self._file, known)
         finally:
             os.close(lock)
 
