@@ -158,7 +158,7 @@ def up_through_kills(dev: Checkout, kills: Sequence[Kill]) -> list[Kill]:
             by_hand(dev, killed.by_hand)
         assert finished <= len(dev.state()), "a finished step was lost"
         finished = len(dev.state())
-        if not left:
+        if not left and not killed.by_hand:
             dev.up()
             break
         # By hand all of it: as somebody carries on who has `pulumi` alone.
