@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from lab.files import write_atomic
 from lab.gpu_operator.real_nodes import RealNode
+from lab.pods.on_processor import CAPABILITIES_PER_GPU, CAPABILITIES_PER_INSTANCE
 
 _MAJOR: Final = 241
 _CONTROL: Final = {"/dev/nvidiactl": 255, "/dev/nvidia-uvm": 253, "/dev/nvidia-uvm-tools": 254}
 _CAPABILITIES: Final = 256
-"""Numbers from here on belong to instances of MIG: sixteen of each GPU."""
-_PER_GPU: Final = 16
+"""Numbers from here on belong to instances of MIG."""
 _SPECIFICATION: Final = "/run/cdi/gpu-operator-stand-in.json"
 _MANAGEMENT: Final = "/run/cdi/management.nvidia.com-gpu.json"
 """Of all GPUs, by the name that the toolkit's runtime asks for where a container names them itself."""
@@ -37,9 +37,9 @@ def nodes_of(name: str) -> dict[str, int]:
     gpu, _, rest = name.partition(":")
     found = {f"/dev/nvidia{gpu}": int(gpu)}
     if rest:
-        number = _CAPABILITIES + _PER_GPU * int(gpu) + 2 * int(rest)
-        for capability in (number, number + 1):
-            found[f"/dev/nvidia-caps/nvidia-cap{capability - _CAPABILITIES}"] = capability
+        first = CAPABILITIES_PER_GPU * int(gpu) + CAPABILITIES_PER_INSTANCE * int(rest)
+        for number in range(first, first + CAPABILITIES_PER_INSTANCE):
+            found[f"/dev/nvidia-caps/nvidia-cap{number}"] = _CAPABILITIES + number
     return found
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 
 _MEASURES = "matmul.py"
 _CPU = "--cpu"
-_GPU = re.compile(r"nvidia\d+")
+_GPU = re.compile(r"nvidia(\d+)")
 _GROUP = re.compile(r"\d+")
-_CAPABILITY = re.compile(r"nvidia-cap\d+")
-_CAPABILITIES_PER_INSTANCE = 2
+_CAPABILITY = re.compile(r"nvidia-cap(\d+)")
+CAPABILITIES_PER_INSTANCE = 2
 """An instance of MIG is a GPU instance and a compute instance: a device node for each."""
+CAPABILITIES_PER_GPU = 16
 
 
 def arguments(words: Sequence[str], devices: int) -> list[str]:
@@ -28,17 +29,20 @@ def arguments(words: Sequence[str], devices: int) -> list[str]:
     return [*words, _CPU, "--devices", str(devices)]
 
 
-def counted(nodes: Iterable[str], capabilities: Iterable[str]) -> int:
-    """How many GPUs, or instances of MIG, a container with these device nodes has.
+def counted(nodes: Sequence[str], capabilities: Iterable[str]) -> int:
+    """How many GPUs and instances of MIG a container with these device nodes has.
+
+    The node of a divided GPU comes with each of its instances.
 
     Args:
         nodes: names in /dev, and in /dev/vfio: a virtual machine would have those GPUs inside.
         capabilities: names in /dev/nvidia-caps.
     """
-    instances = sum(_CAPABILITY.fullmatch(name) is not None for name in capabilities)
-    if instances:
-        return instances // _CAPABILITIES_PER_INSTANCE
-    return sum(bool(_GPU.fullmatch(name) or _GROUP.fullmatch(name)) for name in nodes)
+    numbers = [int(found[1]) for name in capabilities if (found := _CAPABILITY.fullmatch(name))]
+    divided = {number // CAPABILITIES_PER_GPU for number in numbers}
+    gpus = {int(found[1]) for name in nodes if (found := _GPU.fullmatch(name))}
+    groups = [name for name in nodes if _GROUP.fullmatch(name)]
+    return len(numbers) // CAPABILITIES_PER_INSTANCE + len(gpus - divided) + len(groups)
 
 
 def _names(folder: Path) -> list[str]:

@@ -13,6 +13,7 @@ from lab.gpu_operator import device_nodes
 from lab.hosts.rke2.rke2_release import CONFIG_FILE, CONFIG_FOLDER
 from lab.nodes import rke2
 from lab.nodes.folder import RealNodeFolder
+from lab.pods import on_processor
 
 
 @pytest.fixture
@@ -86,3 +87,22 @@ def test_every_gpu_and_every_slice_has_nodes_of_its_own() -> None:
     stated = device_nodes.specification(["0", "1:2"])
     assert stated["kind"] == "nvidia.com/gpu"
     assert [one["name"] for one in stated["devices"]] == ["0", "1:2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [(["0", "3"], 2), (["1:0"], 1), (["1:0", "1:6", "2:0"], 3), (["0", "1:0", "1:1"], 3)],
+)
+def test_a_container_computes_on_each_gpu_and_each_slice_that_it_was_given(
+    given: list[str], count: int
+) -> None:
+    paths = {Path(path) for one in given for path in device_nodes.nodes_of(one)}
+    nodes, capabilities = (
+        [path.name for path in paths if path.parent == Path(folder)]
+        for folder in ("/dev", "/dev/nvidia-caps")
+    )
+    assert on_processor.counted(["null", "nvidiactl", "nvidia-uvm", *nodes], capabilities) == count
+
+
+def test_a_container_computes_on_each_gpu_that_its_virtual_machine_would_have() -> None:
+    assert on_processor.counted(["null", "vfio", "7", "12"], []) == 2
