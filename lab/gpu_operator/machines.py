@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Protocol
 
@@ -62,8 +63,10 @@ class HostMachines:
         servers = [m for m in cluster["members"].values() if m["role"] == "server"]
         _log.info("%s: the toolkit told containerd, which restarts rke2-%s", node, role)
         if role == "server" and len(servers) == 1:
-            away = asyncio.create_task(asyncio.to_thread(_api_goes_away, self._lab))
-            await asyncio.gather(self._restart(node, role), away)
+            # As a child of this process, the API server that comes back would have to end with it.
+            away = get_context("spawn").Process(target=_api_goes_away, args=(self._lab,))
+            away.start()
+            await asyncio.gather(self._restart(node, role), asyncio.to_thread(away.join))
         else:
             await self._restart(node, role)
 
