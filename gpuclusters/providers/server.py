@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import wraps
 from importlib import import_module
 from typing import Any, TypeVar
@@ -225,15 +226,14 @@ def _watch(host: str, port: int) -> None:
 def main() -> None:
     """Serve until the engine has ended."""
     settings = Settings(project=PACKAGE, stack="stack", organization="organization")
-    pool = ThreadPoolExecutor(max_workers=CALLS)
-    server = grpc.server(pool, options=_GRPC_CHANNEL_OPTIONS)
+    server = grpc.server(ThreadPoolExecutor(CALLS), options=_GRPC_CHANNEL_OPTIONS)
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(Servicer(settings), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    sys.stdout.write(f"{port}\n")
-    sys.stdout.flush()
-    end_with_engine(sys.argv[-1])
-    server.wait_for_termination()
+    with suppress(KeyboardInterrupt):  # by which Pulumi's engine ends its plugins
+        print(port, flush=True)
+        end_with_engine(sys.argv[-1])
+        server.wait_for_termination()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Our provider as an engine meets it: what it keeps of the configuration and of state; many steps at once."""
 
 import contextlib
+import signal
 import threading
 from collections.abc import Iterator
 from importlib import import_module
@@ -107,3 +108,11 @@ def test_a_step_is_taken_while_others_hang(hosts: Hosts, start_provider: StartPr
     provider.kill()
     for thread in threads:
         thread.join()
+
+
+def test_it_ends_without_a_word_when_the_engine_interrupts_it(tmp_path: Path) -> None:
+    """Pulumi's engine does so after its last step, and may show what a plugin has said."""
+    with provider_process(tmp_path / "err") as provider:
+        provider.process.send_signal(signal.SIGINT)
+        assert provider.process.wait(60) == 0
+    assert (tmp_path / "err").read_text() == ""
