@@ -115,16 +115,17 @@ def test_a_command_that_goes_on_for_long_is_said(
 
 
 def test_steps_of_one_process_hand_on_one_lock_which_is_taken_again_after_a_restart(
-    host: SimulatedHost, reached: SshHost
+    host: SimulatedHost, reached: SshHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = host.path("/run/gpu-clusters/holder")
+    monkeypatch.setattr(machine_lock, "LINGER_SECONDS", 600)
     with reached.writing("one"), reached.writing("two"):
-        taken = holder.read_text()
-    time.sleep(0.1)
-    assert f"process {os.getpid()} of " in taken
+        assert f"process {os.getpid()} of " in holder.read_text()
+        taken = holder.stat().st_mtime_ns
     with reached.writing("three"):
         reached.run(["true"], tried="work")
-        assert holder.read_text() == taken, "it was let go and taken again between two steps"
+        assert holder.stat().st_mtime_ns == taken, "let go and taken again between two steps"
+        monkeypatch.setattr(machine_lock, "LINGER_SECONDS", 0)
     eventually(lambda: holder.read_text() == "")
     with reached.writing("restart it"):
         host.reboot()
