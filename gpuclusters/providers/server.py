@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import wraps
 from importlib import import_module
 from typing import Any, TypeVar
@@ -230,10 +230,11 @@ def main() -> None:
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(Servicer(settings), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    with suppress(KeyboardInterrupt):  # by which Pulumi's engine ends its plugins
-        print(port, flush=True)
-        end_with_engine(sys.argv[-1])
-        server.wait_for_termination()
+    # Pulumi's engine ends its plugins so, also where a shell has it in the background, which ignores it.
+    signal.signal(signal.SIGINT, lambda *_: sys.exit())
+    print(port, flush=True)
+    end_with_engine(sys.argv[-1])
+    server.wait_for_termination()
 
 
 if __name__ == "__main__":

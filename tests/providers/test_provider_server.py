@@ -110,9 +110,19 @@ def test_a_step_is_taken_while_others_hang(hosts: Hosts, start_provider: StartPr
         thread.join()
 
 
-def test_it_ends_without_a_word_when_the_engine_interrupts_it(tmp_path: Path) -> None:
-    """Pulumi's engine does so after its last step, and may show what a plugin has said."""
-    with provider_process(tmp_path / "err") as provider:
-        provider.process.send_signal(signal.SIGINT)
-        assert provider.process.wait(60) == 0
+@pytest.mark.parametrize("background", [False, True])
+def test_it_ends_without_a_word_when_the_engine_interrupts_it(
+    background: bool, tmp_path: Path
+) -> None:
+    """Pulumi's engine does so after its last step, and may show what a plugin has said.
+
+    What a shell starts in the background has the signal ignored.
+    """
+    own = signal.signal(signal.SIGINT, signal.SIG_IGN if background else signal.SIG_DFL)
+    try:
+        with provider_process(tmp_path / "err") as provider:
+            provider.process.send_signal(signal.SIGINT)
+            assert provider.process.wait(60) == 0
+    finally:
+        signal.signal(signal.SIGINT, own)
     assert (tmp_path / "err").read_text() == ""
