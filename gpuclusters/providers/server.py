@@ -230,7 +230,7 @@ def main() -> None:
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(Servicer(settings), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    # Pulumi's engine ends its plugins so, also where a shell has it in the background, which ignores it.
+    # By which Pulumi's engine ends its plugins; what a shell has started in the background ignores it.
     signal.signal(signal.SIGINT, lambda *_: sys.exit())
     print(port, flush=True)
     end_with_engine(sys.argv[-1])
